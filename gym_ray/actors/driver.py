@@ -1,0 +1,349 @@
+"""The driver: hands leases to shards, writes what they return, settles the ledger, ends the runs.
+
+Invariants: a batch is acknowledged only after its records are written; every planned rollout is owed, leased or ended;
+a shard's death turns its leases into owed rollouts or into failures, never into nothing.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from gym_ray.actors.conclude import conclude
+from gym_ray.actors.link import ShardDied, ShardHandle, ShardLink
+from gym_ray.actors.plan import MemoryPlan, Plan
+from gym_ray.actors.run import Phase, Run, RunView
+from gym_ray.actors.spec import DriverSpec, RunSpec
+from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.dispatch.exchange import Blob, CompletionHeader, LeaseHeader, StepAnswer, StepRequest, slices
+from gym_ray.dispatch.leasing import credit, split_cap
+from gym_ray.environment.client import EnvironmentClient
+from gym_ray.errors import RoutingError, ShardLostError
+from gym_ray.identity import RowIdentity, read_identity
+from gym_ray.outcomes.judge import lost
+from gym_ray.outcomes.outcome import OutcomeKind
+from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
+from gym_ray.recording.journal import Recorder
+from gym_ray.recording.plan_files import PlanFiles
+
+logger = logging.getLogger("gym_ray.driver")
+
+STEP_TIMEOUT_S = 10.0
+"""Ten signs of life missed: the shard hangs."""
+MAX_RESTARTS = 3
+"""Of one shard slot; a process that keeps dying is a fault that a fourth start will not mend."""
+SYNC_EVERY_S = 5.0
+"""fsync period: what a power cut can take. A killed process loses nothing, since every batch is written at once."""
+
+Spawn = Callable[[int], Awaitable[ShardHandle]]
+"""Starts the shard of a slot and returns once it answers."""
+
+
+class Driver:
+    """Runs any number of runs over one set of shards. `start` it inside a running loop; `aclose` it."""
+
+    def __init__(self, spec: DriverSpec, spawn: Spawn, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._spec = spec
+        self._spawn = spawn
+        self._clock = clock
+        self._links: list[ShardLink] = []
+        self._runs: dict[str, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._work = asyncio.Event()
+        self._files = ThreadPoolExecutor(1, thread_name_prefix="gym_ray-files")
+        self._client = EnvironmentClient(retry_requests=True)
+        self._synced_at = clock()
+
+    # Called by the owner
+
+    async def start(self) -> None:
+        """Start the shards and begin to serve them."""
+        handles = await asyncio.gather(*(self._spawn(slot) for slot in range(self._spec.shards)))
+        self._links = [ShardLink(slot, handle) for slot, handle in enumerate(handles)]
+        for link in self._links:
+            self._own(self._serve(link))
+
+    async def aclose(self) -> None:
+        """Cancel everything that runs, close the shards, and let go of the files."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(link.handle.aclose() for link in self._links), return_exceptions=True)
+        for run in list(self._runs.values()):
+            await self.forget(run.spec.run_id)
+        await self._client.aclose()
+        self._files.shutdown()
+
+    # Called by the caller of a run
+
+    async def open_run(self, spec: RunSpec, lines: Iterable[bytes] | None = None) -> int:
+        """Begin a run from its files, or from rows in memory; returns how many rollouts it has.
+
+        Raises:
+            RoutingError: a row names no server that this driver knows.
+            RunFolderError, RecordingError: the files cannot be used.
+        """
+        plan, recorder = await self._in_thread(self._open, spec, lines)
+        run = Run(spec, plan, self._spec.shard.servers, recorder, self._spec.cap, self._clock())
+        self._runs[spec.run_id] = run
+        self._consider(run)
+        self._wake()
+        return len(plan)
+
+    async def next(self, run_id: str, ack: int, max_items: int, wait_s: float) -> tuple[int, tuple[Delivery, ...], RunView]:
+        """The next outcomes of a run that delivers; waits up to `wait_s` for the first. Repeatable until acknowledged."""
+        run = self._runs[run_id]
+        was_full = run.deliveries.is_full
+        seq, batch = run.deliveries.take(ack, max_items)
+        if was_full and not run.deliveries.is_full:
+            self._wake()
+        if not batch and run.phase not in (Phase.DONE, Phase.FAILED):
+            await self._wait(run, wait_s)
+            seq, batch = run.deliveries.take(ack, max_items)
+        return seq, batch, run.view(self._clock())
+
+    async def poll(self, run_id: str, wait_s: float) -> RunView:
+        """How a run stands; returns early when its phase changes."""
+        run = self._runs[run_id]
+        if run.phase not in (Phase.DONE, Phase.FAILED):
+            await self._wait(run, wait_s)
+        return run.view(self._clock())
+
+    async def stop_run(self, run_id: str) -> None:
+        """Start nothing more of a run and cancel what is in flight; what is owed stays owed."""
+        run = self._runs[run_id]
+        run.is_stopped = True
+        for link in self._links:
+            link.cancelled.append(run_id)
+        self._consider(run)
+        self._wake()
+
+    async def forget(self, run_id: str) -> None:
+        """Drop a run and close its files."""
+        run = self._runs.pop(run_id, None)
+        if run is not None:
+            run.is_stopped = True
+            await self._in_thread(_close, run)
+
+    # Serving the shards
+
+    async def _serve(self, link: ShardLink) -> None:
+        while True:
+            request = self._request(link)
+            if not link.leases and not link.cancelled and not request.cancelled_runs:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            started_at = self._clock()
+            try:
+                link.is_open = True
+                answer = await asyncio.wait_for(link.handle.step(request), STEP_TIMEOUT_S)
+            except (ShardDied, TimeoutError) as error:
+                if not await self._replace(link, error):
+                    return
+                continue
+            finally:
+                link.is_open = False
+            await self._take(link, answer)
+            link.measured(len(answer.completions), self._clock() - started_at)
+
+    def _request(self, link: ShardLink) -> StepRequest:
+        link.cap = cap = split_cap(self._spec.cap, len(self._links))[self._links.index(link)]
+        owed = sum(run.leasable for run in self._runs.values())
+        limit = credit(cap=cap, held=len(link.leases), rate_per_s=link.rate_per_s, owed=owed, shards=len(self._links))
+        headers: list[LeaseHeader] = []
+        lines: list[bytes] = []
+        for run in list(self._runs.values()):
+            for header, line in run.lease(limit - len(headers)):
+                headers.append(header)
+                lines.append(line)
+                link.leases[header.run, header.number] = header.attempt
+        link.lease_seq += bool(headers)
+        cancelled, link.cancelled = tuple(link.cancelled), []
+        return StepRequest(
+            ack=link.ack,
+            leases=tuple(headers),
+            blob=Blob(b"".join(lines)),
+            cap=cap,
+            cancelled_runs=cancelled,
+            more=owed > len(headers),
+            lease_seq=link.lease_seq,
+        )
+
+    async def _take(self, link: ShardLink, answer: StepAnswer) -> None:
+        """Write a batch, then settle it, then let the next request acknowledge it."""
+        arrived: dict[str, list[tuple[CompletionHeader, memoryview]]] = {}
+        for header, record in zip(answer.completions, slices((h.size for h in answer.completions), answer.blob), strict=True):
+            if link.leases.pop((header.run, header.number), None) is not None:
+                arrived.setdefault(header.run, []).append((header, record))
+        for run_id, items in arrived.items():
+            if (run := self._runs.get(run_id)) is not None:
+                await self._record(run, items)
+        for run_id, number, _, started in answer.released:
+            link.leases.pop((run_id, number), None)
+            if (run := self._runs.get(run_id)) is not None:
+                run.give_back(number, started=started)
+                self._consider(run)
+        link.ack = answer.seq
+
+    async def _record(self, run: Run, items: list[tuple[CompletionHeader, memoryview]]) -> None:
+        if run.recorder is not None:
+            batch = [
+                (run.plan.owner(header.number), header.kind == OutcomeKind.RESULT, record)
+                for header, record in items
+                if header.kind != OutcomeKind.OMITTED
+            ]
+            try:
+                await self._in_thread(run.recorder.append, batch)
+                await self._sync_now_and_then(run.recorder)
+            except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
+                self._fail(run, error)
+                return
+        for header, record in items:
+            run.settle(header, record)
+        run.changed.set()
+        self._consider(run)
+
+    async def _sync_now_and_then(self, recorder: Recorder) -> None:
+        if self._clock() - self._synced_at >= SYNC_EVERY_S:
+            self._synced_at = self._clock()
+            await self._in_thread(recorder.sync)
+
+    async def _replace(self, link: ShardLink, error: Exception) -> bool:
+        """Deal with the leases of a dead shard and start another; False if this slot is given up."""
+        logger.warning("shard %d is lost with %d leases: %s", link.slot, len(link.leases), error)
+        leases, link.leases = link.leases, {}
+        await asyncio.gather(link.handle.aclose(), return_exceptions=True)
+        for position, ((run_id, number), attempt) in enumerate(leases.items()):
+            if (run := self._runs.get(run_id)) is not None:
+                # Leases start in order, so those beyond the cap were most likely still waiting: not what killed it
+                is_poison = position < link.cap and run.ledger.died(number)
+                await self._lose(run, number, attempt, f"shard {link.slot} died: {error}", is_poison=is_poison)
+        while link.restarts < MAX_RESTARTS:
+            link.restarts += 1
+            try:
+                link.reset(await self._spawn(link.slot))
+            except ShardDied as again:
+                logger.warning("shard %d could not be started again: %s", link.slot, again)
+                continue
+            return True
+        self._links.remove(link)
+        logger.warning("shard %d is given up after %d restarts; %d remain", link.slot, MAX_RESTARTS, len(self._links))
+        if not self._links:
+            for run in self._runs.values():
+                self._fail(run, ShardLostError(f"every shard died; the last one: {error}"))
+        self._wake()
+        return False
+
+    async def _lose(self, run: Run, number: int, attempt: int, reason: str, *, is_poison: bool) -> None:
+        if self._spec.shard.retry_requests and not is_poison:
+            run.give_back(number, started=True)
+            self._consider(run)
+            return
+        line = run.plan.line(number)
+        server = self._spec.shard.servers[run.plan.server(number)]
+        outcome = lost(
+            read_identity(line), attempt, server, reason, DeliveryEvidence.POSSIBLY_DELIVERED, run.spec.run_id
+        )
+        header = CompletionHeader(
+            run.spec.run_id, number, attempt, int(outcome.kind), len(outcome.record), 0, 0.0, None, False,
+            outcome.failure_class, outcome.terminal, None, 0,
+        )  # fmt: skip
+        await self._record(run, [(header, memoryview(outcome.record))])
+
+    # Ending a run
+
+    def _consider(self, run: Run) -> None:
+        if run.phase is Phase.DISPATCHING and run.is_dispatched:
+            run.enter(Phase.MERGING)
+            self._own(self._conclude(run))
+
+    async def _conclude(self, run: Run) -> None:
+        try:
+            run.report = await conclude(run, self._spec.shard.servers, self._client, self._in_thread, self._clock)
+            run.enter(Phase.DONE)
+        except Exception as error:  # noqa: BLE001 - it is told to the caller of the run
+            self._fail(run, error)
+
+    def _fail(self, run: Run, error: BaseException) -> None:
+        logger.error("run %s fails: %s", run.spec.run_id, error)
+        run.error, run.is_stopped = error, True
+        for link in self._links:
+            link.cancelled.append(run.spec.run_id)
+        run.enter(Phase.FAILED)
+
+    # Plumbing
+
+    def _open(self, spec: RunSpec, lines: Iterable[bytes] | None) -> tuple[Plan, Recorder | None]:
+        server_of = _server_lookup(spec, self._spec.shard.servers)
+        if spec.paths is None:
+            plan = MemoryPlan(server_of)
+            plan.add(lines or ())
+            return plan, None
+        files = PlanFiles.open(spec.paths, spec.record_shards, server_of)
+        return files, Recorder.open(spec.paths, spec.record_shards)
+
+    def _wake(self) -> None:
+        """Make every shard look for work: the parked ones and those that wait in an open step."""
+        self._work.set()
+        for link in self._links:
+            if link.is_open:
+                self._own(self._nudge(link))
+
+    async def _nudge(self, link: ShardLink) -> None:
+        try:
+            await asyncio.wait_for(link.handle.nudge(), STEP_TIMEOUT_S)
+        except (ShardDied, TimeoutError):
+            return  # the open step of the same shard reports it
+
+    async def _wait(self, run: Run, wait_s: float) -> None:
+        run.changed.clear()
+        try:
+            await asyncio.wait_for(run.changed.wait(), wait_s)
+        except TimeoutError:
+            return
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a SystemExit would hang the actor; a bug here ends every run by name
+            logger.exception("the driver failed")
+            for run in self._runs.values():
+                self._fail(run, error)
+
+    async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._files, function, *args)
+
+
+def _close(run: Run) -> None:
+    if run.recorder is not None:
+        run.recorder.close()
+    run.plan.close()
+
+
+def _server_lookup(spec: RunSpec, servers: tuple[EnvironmentServer, ...]) -> Callable[[RowIdentity], int]:
+    positions = {server.name: position for position, server in enumerate(servers)}
+
+    def server_of(identity: RowIdentity) -> int:
+        if identity.environment_server is not None:
+            position = positions.get(identity.environment_server)
+        else:
+            position = spec.agent_servers.get(identity.agent_name or "")
+        if position is None:
+            raise RoutingError(
+                f"task {identity.task_index}, rollout {identity.rollout_index}: no environment server for "
+                f"server {identity.environment_server!r}, agent {identity.agent_name!r}"
+            )
+        return position
+
+    return server_of

@@ -1,0 +1,55 @@
+"""What a driver needs of a plan, and the plan that lives in memory because nobody asked for files."""
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from gym_ray.identity import RowIdentity, read_identity
+
+
+class Plan(Protocol):
+    """Rollouts `0 .. len - 1` in start order."""
+
+    def __len__(self) -> int: ...
+
+    def line(self, number: int) -> bytes:
+        """The materialized row."""
+
+    def owner(self, number: int) -> int:
+        """The shard whose files take the record."""
+
+    def server(self, number: int) -> int:
+        """The position of its environment server."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+class MemoryPlan:
+    """Rows that a caller handed over; nothing is written."""
+
+    def __init__(self, server_of: Callable[[RowIdentity], int]) -> None:
+        self._server_of = server_of
+        self._lines: list[bytes] = []
+        self._servers = array("I")
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Append materialized rows."""
+        for line in lines:
+            self._servers.append(self._server_of(read_identity(line)))
+            self._lines.append(line)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def line(self, number: int) -> bytes:
+        return self._lines[number]
+
+    def owner(self, number: int) -> int:
+        return 0
+
+    def server(self, number: int) -> int:
+        return self._servers[number]
+
+    def close(self) -> None:
+        self._lines.clear()

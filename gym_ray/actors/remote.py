@@ -1,0 +1,207 @@
+"""Driver and shards as Ray actors. Each wrapper is the plain class plus one call; supervision is the driver's.
+
+Ray never restarts an actor and never retries a call (`max_restarts=0`, `max_task_retries=0`): it would leave processes
+without configuration and run work twice. A call that fails says that the process is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from gym_ray.actors.driver import Driver
+from gym_ray.actors.link import ShardDied
+from gym_ray.actors.run import RunView
+from gym_ray.actors.shard import Shard
+from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
+from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.dispatch.exchange import Blob, StepAnswer, StepRequest, slices
+from gym_ray.errors import ClusterError
+
+logger = logging.getLogger("gym_ray.cluster")
+
+ACTOR_CPUS = 0.25
+"""A fraction, so that a small cluster fits them; never 0, for which Ray stops spreading actors over nodes."""
+PATIENCE_S = 10.0
+"""After this long without a place for an actor we say so."""
+CALL_TIMEOUT_S = 60.0
+"""For calls that answer at once unless the driver's machine is in trouble."""
+CLOSE_TIMEOUT_S = 15.0
+
+T = TypeVar("T")
+
+
+class ShardActor:
+    """A `Shard` in its own process."""
+
+    def __init__(self, spec: ShardSpec) -> None:
+        self._shard = Shard(spec)
+
+    async def ready(self) -> None:
+        """Answer: the process runs."""
+
+    async def step(self, request: StepRequest) -> StepAnswer:
+        return await self._shard.step(request)
+
+    async def nudge(self) -> None:
+        await self._shard.nudge()
+
+    async def close(self) -> None:
+        await self._shard.aclose()
+
+
+class DriverActor:
+    """A `Driver` in its own process; it owns the shard actors, so they end with it."""
+
+    def __init__(self, spec: DriverSpec) -> None:
+        self._spec = spec
+        self._driver = Driver(spec, self._spawn)
+
+    async def start(self) -> None:
+        await self._driver.start()
+
+    async def open_run(self, spec: RunSpec, sizes: tuple[int, ...], blob: Blob) -> int:
+        return await self._driver.open_run(spec, [bytes(line) for line in slices(sizes, blob)])
+
+    async def next(self, run_id: str, ack: int, max_items: int, wait_s: float) -> tuple[int, tuple[Delivery, ...], RunView]:
+        return await self._driver.next(run_id, ack, max_items, wait_s)
+
+    async def poll(self, run_id: str, wait_s: float) -> RunView:
+        return await self._driver.poll(run_id, wait_s)
+
+    async def stop_run(self, run_id: str) -> None:
+        await self._driver.stop_run(run_id)
+
+    async def forget(self, run_id: str) -> None:
+        await self._driver.forget(run_id)
+
+    async def close(self) -> None:
+        await self._driver.aclose()
+
+    async def _spawn(self, slot: int) -> "RemoteShard":
+        # SPREAD: a node that dies takes as few shards with it as possible
+        actor = _actor(ShardActor, scheduling_strategy="SPREAD").remote(self._spec.shard)
+        shard = RemoteShard(actor)
+        await _placed(shard.call(actor.ready.remote()), f"shard {slot}", self._spec.spawn_timeout_s)
+        return shard
+
+
+class RemoteShard:
+    """The handle of a shard actor; a dead process raises `ShardDied`."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def call(self, ref: Awaitable[T]) -> T:
+        """Wait for a call of the actor."""
+        try:
+            return await ref
+        except RayActorError as error:
+            raise ShardDied(str(error).splitlines()[0]) from None
+
+    async def step(self, request: StepRequest) -> StepAnswer:
+        return await self.call(self._actor.step.remote(request))
+
+    async def nudge(self) -> None:
+        await self.call(self._actor.nudge.remote())
+
+    async def aclose(self) -> None:
+        try:
+            await asyncio.wait_for(self.call(self._actor.close.remote()), CLOSE_TIMEOUT_S)
+        except (ShardDied, TimeoutError):
+            logger.debug("a shard did not close by itself")
+        finally:
+            ray.kill(self._actor)
+
+
+class RemoteDriver:
+    """The handle of a driver actor: the methods of `Driver`, each with a bounded wait.
+
+    A dead driver raises `ClusterError`.
+    """
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def open_run(self, spec: RunSpec, lines: list[bytes] | None = None) -> int:
+        lines = lines or []
+        sizes = tuple(map(len, lines))
+        # No time limit of its own: reading the plan of a million rows takes its time, and a dead driver is seen at once
+        return await self._call(self._actor.open_run.remote(spec, sizes, Blob(b"".join(lines))), None)
+
+    async def next(self, run_id: str, ack: int, max_items: int, wait_s: float) -> tuple[int, tuple[Delivery, ...], RunView]:
+        return await self._call(self._actor.next.remote(run_id, ack, max_items, wait_s), wait_s + CALL_TIMEOUT_S)
+
+    async def poll(self, run_id: str, wait_s: float) -> RunView:
+        return await self._call(self._actor.poll.remote(run_id, wait_s), wait_s + CALL_TIMEOUT_S)
+
+    async def stop_run(self, run_id: str) -> None:
+        await self._call(self._actor.stop_run.remote(run_id), CALL_TIMEOUT_S)
+
+    async def forget(self, run_id: str) -> None:
+        await self._call(self._actor.forget.remote(run_id), CALL_TIMEOUT_S)
+
+    async def _call(self, ref: Awaitable[T], timeout_s: float | None) -> T:
+        try:
+            return await asyncio.wait_for(ref, timeout_s)
+        except RayActorError as error:
+            raise ClusterError(f"the driver actor died: {str(error).splitlines()[0]}") from None
+        except RayTaskError as error:
+            raise error.cause from None  # the error itself, without the remote traceback around its message
+        except TimeoutError:
+            raise ClusterError(f"the driver actor has not answered for {timeout_s:.0f} s") from None
+
+
+@asynccontextmanager
+async def remote_driver(spec: DriverSpec) -> AsyncIterator[RemoteDriver]:
+    """A started driver actor with its shards; closed and killed on exit.
+
+    Raises:
+        ClusterError: the cluster could not place the actors within `spec.spawn_timeout_s`.
+    """
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    actor = _actor(DriverActor, scheduling_strategy=here).remote(spec)
+    try:
+        await _placed(_shielded_start(actor), f"the driver and {spec.shards} shards", spec.spawn_timeout_s + PATIENCE_S)
+        yield RemoteDriver(actor)
+        await asyncio.wait_for(actor.close.remote(), CLOSE_TIMEOUT_S)
+    except RayActorError as error:
+        raise ClusterError(f"the driver actor died: {str(error).splitlines()[0]}") from None
+    finally:
+        ray.kill(actor)
+
+
+async def _shielded_start(actor: Any) -> None:
+    await actor.start.remote()
+
+
+def _actor(plain: type, **options: Any) -> Any:
+    return ray.remote(plain).options(
+        num_cpus=ACTOR_CPUS,
+        max_restarts=0,  # gym_ray supervises; see the module docstring
+        max_task_retries=0,
+        **options,
+    )
+
+
+async def _placed(ready: Awaitable[None], what: str, timeout_s: float) -> None:
+    """Wait until an actor answers; say so when the cluster takes long, raise when it takes too long."""
+    task = asyncio.ensure_future(ready)
+    done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
+    if not done:
+        logger.warning("Ray has not placed %s for %.0f s; %s. Still waiting.", what, PATIENCE_S, _free())
+        done, _ = await asyncio.wait({task}, timeout=timeout_s - PATIENCE_S)
+    if not done:
+        task.cancel()
+        raise ClusterError(f"Ray could not place {what} within {timeout_s:.0f} s; {_free()}: free CPUs, or ask for fewer --shards")
+    await task
+
+
+def _free() -> str:
+    free = ray.available_resources()
+    return f"each actor needs {ACTOR_CPUS} CPU, the cluster has {free.get('CPU', 0):g} free"

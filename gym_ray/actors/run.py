@@ -1,0 +1,130 @@
+"""One run inside a driver: its plan, its ledger, where its records go, and what its caller still has to fetch.
+
+Invariant: an outcome is written before the ledger counts it, and counted before anybody is told.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gym_ray.actors.plan import Plan
+from gym_ray.actors.spec import RunSpec
+from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.dispatch.deliveries import Deliveries, Delivery
+from gym_ray.dispatch.exchange import CompletionHeader, LeaseHeader
+from gym_ray.dispatch.ledger import Ledger, State
+from gym_ray.observe.report import RunReport
+from gym_ray.observe.tally import Progress, Tally
+from gym_ray.outcomes.outcome import OutcomeKind
+from gym_ray.recording.journal import Recorder
+
+_STATE_OF = {OutcomeKind.RESULT: State.RESULT, OutcomeKind.FAILURE: State.FAILURE, OutcomeKind.OMITTED: State.OMITTED}
+
+
+class Phase(StrEnum):
+    """What a run is busy with."""
+
+    DISPATCHING = "dispatching"
+    MERGING = "merging"
+    AGGREGATING = "aggregating"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a caller sees of a run."""
+
+    phase: Phase
+    progress: Progress
+    report: RunReport | None = None
+    """Present once the phase is `DONE`."""
+    error: BaseException | None = None
+    """Present once the phase is `FAILED`: why nothing more will happen."""
+
+
+class Run:
+    """The state of one run; owned by the driver's loop."""
+
+    def __init__(
+        self, spec: RunSpec, plan: Plan, servers: tuple[EnvironmentServer, ...], recorder: Recorder | None, cap: int, now: float
+    ) -> None:
+        self.spec = spec
+        self.plan = plan
+        self.recorder = recorder
+        self.ledger = Ledger(len(plan))
+        by_server = Counter(plan.server(number) for number in range(len(plan)))
+        self.tally = Tally({server.name: by_server[i] for i, server in enumerate(servers) if by_server[i]}, cap, now)
+        self.deliveries = Deliveries()
+        self.phase = Phase.DISPATCHING
+        self.is_stopped = False
+        self.report: RunReport | None = None
+        self.error: BaseException | None = None
+        self.changed = asyncio.Event()
+        """Set when deliveries arrive or the phase changes; whoever waits clears it."""
+        self._servers = servers
+
+    @property
+    def wants_dispatch(self) -> bool:
+        """True while rollouts may be leased."""
+        return self.phase is Phase.DISPATCHING and not self.is_stopped and not self._is_held_up
+
+    @property
+    def leasable(self) -> int:
+        """Rollouts that could be leased now."""
+        return self.ledger.count(State.OWED) if self.wants_dispatch else 0
+
+    @property
+    def is_dispatched(self) -> bool:
+        """True once nothing is in a shard's hands and nothing will be leased."""
+        leased = self.ledger.count(State.LEASED)
+        return leased == 0 and (self.is_stopped or self.ledger.count(State.OWED) == 0)
+
+    @property
+    def _is_held_up(self) -> bool:
+        return self.spec.deliver and self.deliveries.is_full
+
+    def lease(self, limit: int) -> Iterator[tuple[LeaseHeader, bytes]]:
+        """Up to `limit` rollouts for a shard, in plan order."""
+        if not self.wants_dispatch:
+            return
+        for number, attempt in self.ledger.lease(limit):
+            line = self.plan.line(number)
+            self.tally.started(1)
+            yield LeaseHeader(self.spec.run_id, number, attempt, self.plan.server(number), len(line)), line
+
+    def settle(self, header: CompletionHeader, record: memoryview | bytes) -> bool:
+        """Count a written outcome; False for a second one of the same rollout, which is dropped."""
+        kind = OutcomeKind(header.kind)
+        if not self.ledger.settle(header.number, _STATE_OF[kind]):
+            return False
+        server = self._servers[self.plan.server(header.number)].name
+        self.tally.finished(
+            server,
+            kind,
+            latency_ms=header.latency_ms,
+            reward=header.reward,
+            masked=header.masked,
+            failure_class=header.failure_class,
+            terminal=header.terminal,
+            sends=header.sends,
+        )
+        if self.spec.deliver:
+            self.deliveries.put(Delivery(header, self.plan.line(header.number), bytes(record)))
+        return True
+
+    def give_back(self, number: int, *, started: bool) -> None:
+        """Owe a leased rollout again."""
+        self.ledger.give_back(number, started=started)
+        self.tally.returned(1)
+
+    def enter(self, phase: Phase) -> None:
+        """Change the phase and tell whoever waits."""
+        self.phase = phase
+        self.changed.set()
+
+    def view(self, now: float) -> RunView:
+        """A snapshot for the caller."""
+        return RunView(self.phase, self.tally.snapshot(now), self.report, self.error)

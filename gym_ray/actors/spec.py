@@ -1,0 +1,48 @@
+"""What driver and shards are told at their start: frozen plain values that cross process borders."""
+
+from dataclasses import dataclass
+
+from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.paths import RunPaths
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """How a shard talks to environment servers. A lease names its server by the position in `servers`."""
+
+    servers: tuple[EnvironmentServer, ...]
+    retry_requests: bool
+    retry_budget_s: float | None
+    rollout_timeout_s: float | None
+    max_connections: int
+    """Most attempts that will ever be in flight in this shard; it makes room for as many file descriptors or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSpec:
+    """One driver: its shards and the cap that they share."""
+
+    shard: ShardSpec
+    shards: int
+    cap: int
+    spawn_timeout_s: float = 120.0
+    """How long the cluster may take to place the shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One run inside a driver."""
+
+    run_id: str
+    planned: int
+    agent_servers: dict[str, int]
+    """Agent -> position of the environment server that fronts it, for rows without a server stamp."""
+    paths: RunPaths | None = None
+    """Where the materialized inputs are and the records go; None keeps rows and results in memory."""
+    record_shards: int = 1
+    """How many record files of each kind there are; independent of how many actors dispatch."""
+    deliver: bool = False
+    """Hand every outcome to the caller through `next`."""
+    merge: bool = True
+    aggregate: bool = True
+    aggregate_timeout_s: float = 600.0

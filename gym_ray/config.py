@@ -1,0 +1,90 @@
+"""What a user may set for one run. Field names and defaults are those of NeMo Gym's collection config; ours come last.
+
+Source: protocol §5.1 (names, defaults), §5.11 (constraints).
+"""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+RoutingMode = Literal["agent", "legacy", "taskset"]
+Executor = Literal["ray", "local"]
+
+
+class RolloutCollectionConfig(BaseModel):
+    """The settings of one run. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    # Where rows come from and records go
+    input_jsonl_fpath: str | None = Field(None, description="Input rows: a JSONL file.")
+    output_jsonl_fpath: str | None = Field(
+        None, description="Output path <dir>/<stem>.jsonl; every other file of the run is named after it."
+    )
+    fresh: bool = Field(False, description="Archive the files of an earlier run in the output folder, then start anew.")
+    merge_shards: bool = Field(True, description="Write <stem>.jsonl, all results sorted by task and rollout, at the end.")
+
+    # Which deployment serves
+    head: str | None = Field(None, description="HOST:PORT of the head server.")
+    deployment: str | None = Field(None, description="A file with the merged config, for when no head server runs.")
+
+    # What runs, how often, where
+    limit: int | None = Field(None, ge=0, description="Use only the first N input lines; 0 means all.")
+    agent_name: str | None = Field(None, description="Run every row on this agent; short for agent_map._default.")
+    agent_map: dict[str, str] | None = Field(None, description="Agent or task source -> agent; `_default` is the fallback.")
+    fan_out: dict[str, list[str]] | None = Field(None, description="Agent or task source -> agents that all run the row.")
+    num_repeats: int | dict[str, int] = Field(1, description="Rollouts of each task; a map may hold `_default`.")
+    num_repeats_add_seed: bool = Field(False, description="Set a seed equal to the rollout index in metadata.extra_body.")
+    interleave_repeats: bool = Field(False, description="Start rollout 0 of every task before rollout 1 of any.")
+    responses_create_params: dict[str, Any] = Field(
+        default_factory=dict, description="Top-level overrides for the row's responses_create_params."
+    )
+    environment_routing_mode: RoutingMode = Field("agent", description="How a row finds its environment server.")
+    environment_server_name: str | None = Field(None, description="The server of every row in legacy routing mode.")
+    environment_server_routes: dict[str, str] = Field(default_factory=dict, description="Taskset -> environment server.")
+    allow_unsupported_pairing: bool = Field(False, description="Run agents on tasks whose allowed_agents leave them out.")
+
+    # How much at once, for how long
+    num_samples_in_parallel: int | None = Field(None, gt=0, description="The cap: rollouts in flight over the whole run.")
+    rollout_timeout_s: float | None = Field(None, gt=0, description="Wall-clock limit of one rollout; off by default.")
+    retry_requests: bool = Field(True, description="Replay a request that may already have reached its server.")
+    retry_budget_s: float | None = Field(None, gt=0, description="Most seconds that one rollout spends on retries.")
+
+    # What follows the last rollout
+    disable_aggregation: bool = Field(False, description="Do not call /aggregate_metrics at the end.")
+    aggregate_timeout_s: float = Field(600.0, gt=0, description="Time limit of each /aggregate_metrics request.")
+
+    # Where it runs
+    executor: Executor = Field("ray", description="`ray`, or `local` to dispatch in this process without Ray.")
+    shards: int = Field(2, ge=1, le=1024, description="Shard actors, and the number of record files of each kind.")
+    ray_address: str | None = Field(None, description="Ray cluster to join; default: RAY_ADDRESS, else a local one.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        repeats = self.num_repeats if isinstance(self.num_repeats, dict) else {"num_repeats": self.num_repeats}
+        if low := sorted(key for key, count in repeats.items() if count < 1):
+            raise ValueError(f"num_repeats must be at least 1, but is lower for: {', '.join(low)}")
+        if self.agent_name is not None and (self.agent_map or {}).get("_default", self.agent_name) != self.agent_name:
+            raise ValueError("agent_name and agent_map._default name different agents: keep one of them")
+        for basis, agents in (self.fan_out or {}).items():
+            if not agents or len(set(agents)) != len(agents):
+                raise ValueError(f"fan_out.{basis} must list at least one agent, each once")
+        if self.environment_routing_mode == "legacy" and not self.environment_server_name:
+            raise ValueError("environment_routing_mode=legacy needs environment_server_name")
+        if self.environment_routing_mode == "taskset" and not self.environment_server_routes:
+            raise ValueError("environment_routing_mode=taskset needs environment_server_routes")
+        return self
+
+    @property
+    def cap(self) -> int:
+        """Rollouts in flight over the whole run."""
+        return self.num_samples_in_parallel or DEFAULT_CAP
+
+    @property
+    def input_path(self) -> Path | None:
+        return Path(self.input_jsonl_fpath) if self.input_jsonl_fpath else None
+
+
+DEFAULT_CAP = 256
+"""Enough to keep an inference server busy, low enough to be kind to one that nobody sized; printed when it is used."""

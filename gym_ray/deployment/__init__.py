@@ -1,0 +1,1 @@
+"""What a deployment offers: its merged config, its servers, and who fronts whom."""

@@ -1,0 +1,1 @@
+"""Talks HTTP to environment servers: request bodies, connections, delivery evidence, retries."""

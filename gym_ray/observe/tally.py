@@ -1,0 +1,164 @@
+"""Counts of a run as it goes, in a few microseconds for each rollout, and snapshots of them for people and programs.
+
+Pure: time is an argument. The equation `planned = results + failures + drained + omitted + owed` holds in every snapshot;
+rollouts in flight are part of what is owed.
+"""
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gym_ray.observe.latency import LatencyHistogram
+from gym_ray.outcomes.outcome import OutcomeKind
+
+RATE_WINDOW_S = 10.0
+"""The rate shown is that of the last ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerProgress:
+    """The part of one environment server."""
+
+    planned: int
+    results: int
+    failures: int
+    mean_reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A run at one moment."""
+
+    planned: int
+    results: int
+    failures: int
+    drained: int
+    omitted: int
+    in_flight: int
+    cap: int
+    elapsed_s: float
+    rate_per_s: float
+    eta_s: float | None
+    reward_sum: float
+    rewarded: int
+    masked: int
+    terminal_failures: int
+    retries: int
+    failures_by_class: dict[str, int] = field(default_factory=dict)
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    servers: dict[str, ServerProgress] = field(default_factory=dict)
+
+    @property
+    def owed(self) -> int:
+        return self.planned - self.results - self.failures - self.drained - self.omitted
+
+    @property
+    def mean_reward(self) -> float | None:
+        """Over the results that carry a reward and are not masked."""
+        return self.reward_sum / self.rewarded if self.rewarded else None
+
+
+@dataclass(slots=True)
+class _Server:
+    planned: int
+    results: int = 0
+    failures: int = 0
+    reward_sum: float = 0.0
+    rewarded: int = 0
+
+
+class Tally:
+    """The running counts of one run."""
+
+    def __init__(self, planned_by_server: Mapping[str, int], cap: int, started_at: float) -> None:
+        self._servers = {name: _Server(planned) for name, planned in planned_by_server.items()}
+        self._cap = cap
+        self._started_at = started_at
+        self._latency = LatencyHistogram()
+        self._kinds = [0, 0, 0]
+        self._drained = self._in_flight = self._retries = self._masked = self._terminal = 0
+        self._classes: Counter[str] = Counter()
+        self._history: deque[tuple[float, int]] = deque([(started_at, 0)])
+
+    def started(self, count: int) -> None:
+        """Note rollouts that a shard now holds."""
+        self._in_flight += count
+
+    def returned(self, count: int) -> None:
+        """Note rollouts that came back without an outcome."""
+        self._in_flight -= count
+
+    def drained(self, count: int) -> None:
+        """Note rollouts that the budget left no time for."""
+        self._drained += count
+
+    def finished(
+        self,
+        server: str,
+        kind: OutcomeKind,
+        *,
+        latency_ms: float,
+        reward: float | None,
+        masked: bool,
+        failure_class: str | None,
+        terminal: bool,
+        sends: int,
+    ) -> None:
+        """Note one outcome."""
+        self._in_flight -= 1
+        self._kinds[kind] += 1
+        self._retries += max(sends - 1, 0)
+        part = self._servers[server]
+        if kind is OutcomeKind.RESULT:
+            part.results += 1
+            self._latency.add(latency_ms)
+            self._masked += masked
+            if reward is not None and not masked:
+                part.reward_sum += reward
+                part.rewarded += 1
+        elif kind is OutcomeKind.FAILURE:
+            part.failures += 1
+            self._classes[failure_class or "unclassified"] += 1
+            self._terminal += terminal
+
+    def snapshot(self, now: float) -> Progress:
+        """The run at `now`."""
+        ended = sum(self._kinds)
+        planned = sum(part.planned for part in self._servers.values())
+        rate = self._rate(now, ended)
+        rewarded = sum(part.rewarded for part in self._servers.values())
+        percentiles = {f"p{percent}": self._latency.percentile(percent) for percent in (50, 90, 99)}
+        return Progress(
+            planned=planned,
+            results=self._kinds[OutcomeKind.RESULT],
+            failures=self._kinds[OutcomeKind.FAILURE],
+            drained=self._drained,
+            omitted=self._kinds[OutcomeKind.OMITTED],
+            in_flight=self._in_flight,
+            cap=self._cap,
+            elapsed_s=now - self._started_at,
+            rate_per_s=rate,
+            eta_s=(planned - ended - self._drained) / rate if rate > 0 else None,
+            reward_sum=sum(part.reward_sum for part in self._servers.values()),
+            rewarded=rewarded,
+            masked=self._masked,
+            terminal_failures=self._terminal,
+            retries=self._retries,
+            failures_by_class=dict(self._classes.most_common()),
+            latency_ms={name: value for name, value in percentiles.items() if value is not None}
+            | ({"max": self._latency.max_ms} if self._latency.count else {}),
+            servers={
+                name: ServerProgress(
+                    part.planned, part.results, part.failures, part.reward_sum / part.rewarded if part.rewarded else None
+                )
+                for name, part in self._servers.items()
+            },
+        )
+
+    def _rate(self, now: float, ended: int) -> float:
+        if now > self._history[-1][0]:
+            self._history.append((now, ended))
+        while len(self._history) > 2 and self._history[1][0] <= now - RATE_WINDOW_S:
+            self._history.popleft()
+        then, before = self._history[0]
+        return (ended - before) / (now - then) if now > then else 0.0

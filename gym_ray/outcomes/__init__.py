@@ -1,0 +1,1 @@
+"""What came back from an environment server, and what it means."""

@@ -1,0 +1,32 @@
+"""How one attempt of a rollout ended, ready to be recorded."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class OutcomeKind(IntEnum):
+    """Where the record of an outcome belongs (protocol §7.3)."""
+
+    RESULT = 0
+    """The rollouts file."""
+    FAILURE = 1
+    """The sidecar."""
+    OMITTED = 2
+    """Nowhere: the server asked for no record; the rollout stays owed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One ended attempt. `record` is the exact JSON line, newline included."""
+
+    kind: OutcomeKind
+    record: bytes
+    reward: float | None = None
+    """The top-level reward of a result; None when unscored."""
+    masked: bool = False
+    failure_class: str | None = None
+    terminal: bool = False
+    tokens: int | None = None
+    """`response.usage.total_tokens` of a result, where reported."""
+    reply_bytes: int = 0
+    """If positive, `record[:reply_bytes] + b"}"` is the server's own reply object, byte for byte."""

@@ -1,0 +1,46 @@
+"""What came back from one `POST`: bytes with a status, or the reason that nothing did.
+
+Invariant: every call of the client ends in exactly one `Reply`; only cancellation and our own bugs raise.
+Source: protocol §4.4.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Delivery(StrEnum):
+    """The evidence about whether a request reached its server."""
+
+    NOT_SENT = "not_sent"
+    POSSIBLY_DELIVERED = "possibly_delivered"
+    DELIVERED = "delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An HTTP status and a whole body arrived."""
+
+    status: int
+    body: bytes
+    url: str
+    sends: int = 1
+    """How many times the request was written to a connection, replays included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No whole reply arrived within the bounds of the retry policy; these are the facts of the last try."""
+
+    delivery: Delivery
+    failure_kind: str
+    """One of the transport kinds in `keys`."""
+    exception_type: str
+    message: str
+    """At most 2,000 characters, without secrets."""
+    url: str
+    status: int | None = None
+    """The status, if it arrived before the body broke off."""
+    sends: int = 0
+
+
+Reply = Answered | Unanswered

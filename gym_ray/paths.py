@@ -1,0 +1,56 @@
+"""The names of a run's files, all derived from the output path `<dir>/<stem>.jsonl`.
+
+Source: protocol §7.1. No other module builds one of these names.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPaths:
+    """The files of one shard; readers that glob `<stem>-*.jsonl` skip the last two by their suffix."""
+
+    results: Path
+    failures: Path
+    materialized: Path
+    manifest: Path
+    lock: Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """The files of one run."""
+
+    directory: Path
+    stem: str
+
+    @classmethod
+    def of_output(cls, output: str | Path) -> "RunPaths":
+        """The names for an output path; its suffix does not matter."""
+        path = Path(output).expanduser().absolute()
+        return cls(path.parent, path.stem)
+
+    def shard(self, label: int | str) -> ShardPaths:
+        """The files of the shard `label`."""
+        base = f"{self.stem}-{label}"
+        return ShardPaths(
+            results=self.directory / f"{base}.jsonl",
+            failures=self.directory / f"{base}_failures.jsonl",
+            materialized=self.directory / f"{base}_materialized_inputs.jsonl",
+            manifest=self.directory / f"{base}_manifest.json",
+            lock=self.directory / f"{base}.lock",
+        )
+
+    @property
+    def merged(self) -> Path:
+        """All results of the run, sorted by task and rollout."""
+        return self.directory / f"{self.stem}.jsonl"
+
+    @property
+    def aggregate_metrics(self) -> Path:
+        return self.directory / f"{self.stem}_aggregate_metrics.json"
+
+    @property
+    def run_status(self) -> Path:
+        return self.directory / f"{self.stem}_run_status.json"

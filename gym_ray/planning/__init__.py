@@ -1,0 +1,1 @@
+"""Everything that decides what runs where, before the first request."""

@@ -1,0 +1,105 @@
+"""The materialized line of a rollout: the row's own text, with the stamps and changes of the plan spliced in.
+
+Pure. A member that the row has is replaced in its place, a new one is appended, the rest is not touched; so planning a
+materialized line again gives the same bytes. Source: protocol §2.1, §5.3, §5.4, §7.2.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gym_ray import keys
+from gym_ray.planning.routing import Destination
+from gym_ray.rows.document import RowDocument
+from gym_ray.rows.splicing import Json, append, encode, encode_text, members, splice
+
+METADATA = "metadata"
+EXTRA_BODY = "extra_body"
+SEED = "seed"
+
+
+class RowTemplate:
+    """One row on its way to one destination; `line` fills in the numbers of a rollout."""
+
+    def __init__(
+        self, document: RowDocument, destination: Destination, params: Mapping[str, Json], *, seeded: bool
+    ) -> None:
+        """`params` are the members that replace those of the row's `responses_create_params`.
+
+        Raises:
+            ValueError: the row cannot take a seed.
+        """
+        changes = _changes(document, destination, params)
+        self._row = splice(document.line, changes) if changes else document.line
+        self._has_indices = keys.TASK_INDEX in document.values or keys.ROLLOUT_INDEX in document.values
+        self._params = members(self._row)[keys.RESPONSES_CREATE_PARAMS] if seeded else None
+        if self._params is not None:
+            seeded_params(self._params, 0)
+
+    def line(self, task: int, rollout: int) -> bytes:
+        """The materialized line, without a line end."""
+        if self._params is None and not self._has_indices:
+            return append(self._row, b'"%b":%d,"%b":%d' % (_TASK_INDEX, task, _ROLLOUT_INDEX, rollout))
+        changes: dict[str, Json | None] = {keys.TASK_INDEX: b"%d" % task, keys.ROLLOUT_INDEX: b"%d" % rollout}
+        if self._params is not None:
+            changes = {keys.RESPONSES_CREATE_PARAMS: seeded_params(self._params, rollout), **changes}
+        return splice(self._row, changes)
+
+
+def body_overhead(line: bytes) -> int:
+    """Bytes by which the first request of a materialized task differs from its line, for an estimate."""
+    row = members(line)
+    parts = len(row[keys.TASK_ID]) + len(row[keys.TASK_INPUT])
+    return len(b'{"episode_id":{"rollout_id":"0-0","attempt":0},"task":{"task_id":,"task_input":}}') + parts - len(line)
+
+
+def seeded_params(params: Json, seed: int) -> Json:
+    """A `responses_create_params` whose `metadata.extra_body`, a JSON string, holds the seed beside what it has.
+
+    Raises:
+        ValueError: metadata is not an object, or extra_body not a string with an object.
+    """
+    metadata = members(params).get(METADATA, b"{}")
+    metadata = b"{}" if metadata == b"null" else metadata
+    if not metadata.startswith(b"{"):
+        raise ValueError(f"{keys.RESPONSES_CREATE_PARAMS}.{METADATA}: expected an object")
+    extra_body = json.loads(members(metadata).get(EXTRA_BODY, b"null"))
+    return splice(params, {METADATA: splice(metadata, {EXTRA_BODY: encode_text(seeded_extra_body(extra_body, seed))})})
+
+
+def seeded_extra_body(extra_body: Any, seed: int) -> str:
+    """The JSON string with `seed` set; the row's own is kept besides.
+
+    Raises:
+        ValueError: it is not a string with a JSON object.
+    """
+    text = "{}" if extra_body is None else extra_body
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except (TypeError, ValueError):
+        is_object = False
+    if not is_object:
+        where = f"{keys.RESPONSES_CREATE_PARAMS}.{METADATA}.{EXTRA_BODY}"
+        raise ValueError(f"{where}: expected a string with a JSON object in it")
+    return splice(text.strip().encode(), {SEED: b"%d" % seed}).decode()
+
+
+_TASK_INDEX = keys.TASK_INDEX.encode()
+_ROLLOUT_INDEX = keys.ROLLOUT_INDEX.encode()
+
+
+def _changes(document: RowDocument, destination: Destination, params: Mapping[str, Json]) -> dict[str, Json | None]:
+    """The members that all rollouts of the row share."""
+    row = document.values
+    changes: dict[str, Json | None] = {}
+    if params:
+        own = members(document.line).get(keys.RESPONSES_CREATE_PARAMS, b"{}")
+        changes[keys.RESPONSES_CREATE_PARAMS] = splice(own, params)
+    if destination.is_new_agent:
+        changes[keys.AGENT_REF] = encode({keys.NAME: destination.agent})
+    if destination.stamp is not None and row.get(keys.ENVIRONMENT_SERVER) != destination.stamp:
+        changes[keys.ENVIRONMENT_SERVER] = encode_text(destination.stamp)
+    if keys.ATTEMPT_INDEX in row:
+        # A plan says what runs, not how often it was tried: the ledger counts that
+        changes[keys.ATTEMPT_INDEX] = None
+    return changes

@@ -1,0 +1,96 @@
+"""Shards that run nothing but a clock, and die on command."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+from gym_ray.actors.link import ShardDied
+from gym_ray.actors.spec import DriverSpec, ShardSpec
+from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.dispatch.admission import Lease
+from gym_ray.dispatch.exchange import CompletionHeader, StepAnswer, StepRequest
+from gym_ray.dispatch.loop import ShardLoop
+from gym_ray.outcomes.outcome import OutcomeKind
+
+SERVER = EnvironmentServer("env", "legacy_agent", "http://127.0.0.1:1", ("agent",), "agent")
+
+
+def driver_spec(*, shards: int = 2, cap: int = 8, retry_requests: bool = True) -> DriverSpec:
+    return DriverSpec(ShardSpec((SERVER,), retry_requests, None, None, cap), shards, cap)
+
+
+def rows(count: int, repeats: int = 1) -> list[bytes]:
+    return [
+        b'{"agent_ref":{"name":"agent"},"_ng_task_index":%d,"_ng_rollout_index":%d}' % (task, repeat)
+        for task in range(count)
+        for repeat in range(repeats)
+    ]
+
+
+class World:
+    """Every shard that was ever spawned, and every execution that any of them began."""
+
+    def __init__(self, seconds: Callable[[int], float] = lambda _: 0.001, kind: OutcomeKind = OutcomeKind.RESULT) -> None:
+        self.seconds, self.kind = seconds, kind
+        self.shards: list[FakeShard] = []
+        self.executions: Counter[int] = Counter()
+        self.attempts: dict[int, list[int]] = {}
+        self.in_flight = self.peak = 0
+        self.refuse_spawn = False
+
+    async def spawn(self, slot: int) -> "FakeShard":
+        if self.refuse_spawn:
+            raise ShardDied("no room")
+        shard = FakeShard(self, slot)
+        self.shards.append(shard)
+        return shard
+
+    async def execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
+        header = lease.header
+        self.executions[header.number] += 1
+        self.attempts.setdefault(header.number, []).append(header.attempt)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            await asyncio.sleep(self.seconds(header.number))
+        finally:
+            self.in_flight -= 1
+        record = b'{"reward":1.0,"number":%d}\n' % header.number
+        failure = "agent_run_error" if self.kind is OutcomeKind.FAILURE else None
+        return (
+            CompletionHeader(
+                header.run, header.number, header.attempt, int(self.kind), len(record), len(record) - 2, 1.0, 1.0, False,
+                failure, False, None, 1,
+            ),
+            record,
+        )  # fmt: skip
+
+
+class FakeShard:
+    """A real `ShardLoop` in this process; `die` makes it behave as a killed actor does."""
+
+    def __init__(self, world: World, slot: int) -> None:
+        self.slot = slot
+        self._loop = ShardLoop(world.execute)
+        self._dead = asyncio.Event()
+
+    async def step(self, request: StepRequest) -> StepAnswer:
+        step = asyncio.ensure_future(self._loop.step(request))
+        dead = asyncio.ensure_future(self._dead.wait())
+        done, pending = await asyncio.wait({step, dead}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        if dead in done:
+            raise ShardDied("killed")
+        return step.result()
+
+    async def nudge(self) -> None:
+        self._loop.nudge()
+
+    async def aclose(self) -> None:
+        self._dead.set()
+        await self._loop.aclose()
+
+    async def die(self) -> None:
+        self._dead.set()
+        await self._loop.aclose()

@@ -1,0 +1,208 @@
+"""The driver against shards in this process: whatever dies, every rollout is accounted for once."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gym_ray.actors.driver import MAX_RESTARTS, Driver
+from gym_ray.actors.run import Phase, RunView
+from gym_ray.actors.spec import DriverSpec, RunSpec
+from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.dispatch.ledger import QUARANTINE_DEATHS
+from gym_ray.errors import RoutingError, ShardLostError
+from gym_ray.outcomes.outcome import OutcomeKind
+from tests.actors.fakes import World, driver_spec, rows
+
+
+@asynccontextmanager
+async def started(world: World, spec: DriverSpec | None = None) -> AsyncIterator[Driver]:
+    driver = Driver(spec or driver_spec(), world.spawn)
+    await driver.start()
+    try:
+        yield driver
+    finally:
+        await driver.aclose()
+
+
+def memory_run(run_id: str = "r", *, deliver: bool = True) -> RunSpec:
+    return RunSpec(run_id=run_id, planned=0, agent_servers={"agent": 0}, deliver=deliver, aggregate=False)
+
+
+async def everything(driver: Driver, run_id: str = "r") -> tuple[list[Delivery], RunView]:
+    got: list[Delivery] = []
+    ack = 0
+    while True:
+        ack, batch, view = await driver.next(run_id, ack, 16, 1.0)
+        got += batch
+        if not batch and view.phase in (Phase.DONE, Phase.FAILED):
+            return got, view
+
+
+def numbers(got: list[Delivery]) -> Counter[int]:
+    return Counter(item.header.number for item in got)
+
+
+async def test_every_rollout_is_run_once_and_delivered_once() -> None:
+    world = World()
+    async with started(world) as driver:
+        assert await driver.open_run(memory_run(), rows(100, 3)) == 300
+        got, view = await everything(driver)
+    assert numbers(got) == Counter(range(300))
+    assert world.executions == Counter(range(300))
+    assert view.phase is Phase.DONE
+    assert view.progress.results == 300
+
+
+async def test_the_cap_holds_over_all_shards() -> None:
+    world = World(lambda _: 0.005)
+    async with started(world, driver_spec(shards=3, cap=7)) as driver:
+        await driver.open_run(memory_run(), rows(100))
+        await everything(driver)
+    assert world.peak == 7
+
+
+async def test_a_row_is_delivered_with_its_record() -> None:
+    async with started(World()) as driver:
+        await driver.open_run(memory_run(), rows(20))
+        got, _ = await everything(driver)
+    for item in got:
+        assert json.loads(item.line)["_ng_task_index"] == json.loads(item.record)["number"]
+
+
+async def test_leases_of_a_dead_shard_run_again_under_the_next_attempt() -> None:
+    world = World(lambda _: 0.05)
+    async with started(world) as driver:
+        await driver.open_run(memory_run(), rows(40))
+        await asyncio.sleep(0.02)
+        await world.shards[0].die()
+        got, view = await everything(driver)
+    assert numbers(got) == Counter(range(40))
+    assert view.progress.results == 40
+    assert len(world.shards) == 3
+    again = {number: tries for number, tries in world.attempts.items() if len(tries) > 1}
+    assert again
+    assert all(tries == [0, 1] for tries in again.values())
+
+
+async def test_without_replay_a_dead_shard_turns_its_leases_into_failures() -> None:
+    world = World(lambda _: 0.05)
+    async with started(world, driver_spec(retry_requests=False)) as driver:
+        await driver.open_run(memory_run(), rows(40))
+        await asyncio.sleep(0.02)
+        await world.shards[0].die()
+        got, view = await everything(driver)
+    assert numbers(got) == Counter(range(40))
+    assert max(world.executions.values()) == 1
+    failures = [json.loads(item.record) for item in got if item.header.kind == OutcomeKind.FAILURE]
+    assert view.progress.failures == len(failures) > 0
+    assert {failure["_ng_failure_record"]["delivery"] for failure in failures} == {"possibly_delivered"}
+
+
+async def test_a_rollout_that_is_there_when_shards_die_is_quarantined() -> None:
+    world = World(lambda number: 30.0 if number == 0 else 0.001)
+    async with started(world, driver_spec(shards=1, cap=1)) as driver:
+        await driver.open_run(memory_run(), rows(5))
+        for death in range(QUARANTINE_DEATHS):
+            while len(world.attempts.get(0, ())) <= death:
+                await asyncio.sleep(0.001)
+            await world.shards[-1].die()
+        got, view = await everything(driver)
+    assert numbers(got) == Counter(range(5))
+    assert world.attempts[0] == [0, 1, 2]
+    assert view.progress.failures == 1
+
+
+async def test_the_run_goes_on_with_fewer_shards() -> None:
+    world = World(lambda _: 0.02)
+    async with started(world) as driver:
+        await driver.open_run(memory_run(), rows(60))
+        await asyncio.sleep(0.01)
+        world.refuse_spawn = True
+        await world.shards[0].die()
+        got, _ = await everything(driver)
+    assert numbers(got) == Counter(range(60))
+
+
+async def test_a_run_without_shards_fails_by_name() -> None:
+    world = World(lambda _: 30.0)
+    async with started(world) as driver:
+        await driver.open_run(memory_run(), rows(10))
+        await asyncio.sleep(0.01)
+        world.refuse_spawn = True
+        for shard in list(world.shards):
+            await shard.die()
+        _, view = await everything(driver)
+    assert view.phase is Phase.FAILED
+    assert isinstance(view.error, ShardLostError)
+    assert MAX_RESTARTS > 0
+
+
+async def test_a_stopped_run_cancels_what_is_in_flight_and_owes_the_rest() -> None:
+    world = World(lambda _: 30.0)
+    async with started(world) as driver:
+        await driver.open_run(memory_run(), rows(50))
+        await asyncio.sleep(0.02)
+        await driver.stop_run("r")
+        got, view = await everything(driver)
+    assert (got, view.phase, world.in_flight) == ([], Phase.DONE, 0)
+    assert view.progress.owed == 50
+
+
+async def test_an_empty_run_is_over_at_once() -> None:
+    async with started(World()) as driver:
+        assert await driver.open_run(memory_run(), []) == 0
+        got, view = await everything(driver)
+    assert (got, view.phase) == ([], Phase.DONE)
+
+
+async def test_two_runs_share_the_shards_and_the_cap() -> None:
+    world = World(lambda _: 0.002)
+    async with started(world, driver_spec(cap=6)) as driver:
+        await driver.open_run(memory_run("a"), rows(50))
+        await driver.open_run(memory_run("b"), rows(50))
+        (a, _), (b, _) = await asyncio.gather(everything(driver, "a"), everything(driver, "b"))
+    assert numbers(a) == numbers(b) == Counter(range(50))
+    assert world.peak <= 6
+
+
+async def test_a_second_run_on_warm_shards_starts_at_once() -> None:
+    async with started(World(lambda _: 0.0)) as driver:
+        for run in ("a", "b", "c"):
+            await driver.open_run(memory_run(run), rows(4))
+            began = asyncio.get_running_loop().time()
+            await everything(driver, run)
+            assert asyncio.get_running_loop().time() - began < 0.5
+            await driver.forget(run)
+
+
+async def test_a_caller_that_does_not_fetch_holds_the_run_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gym_ray.dispatch.deliveries.MAX_UNCLAIMED_BYTES", 2_000)
+    world = World()
+    async with started(world) as driver:
+        await driver.open_run(memory_run(), rows(500))
+        await asyncio.sleep(0.2)
+        held = sum(world.executions.values())
+        assert held < 100
+        await asyncio.sleep(0.1)
+        assert sum(world.executions.values()) == held
+        got, _ = await everything(driver)
+    assert numbers(got) == Counter(range(500))
+
+
+async def test_an_omitted_rollout_stays_out_of_results_and_failures() -> None:
+    async with started(World(kind=OutcomeKind.OMITTED)) as driver:
+        await driver.open_run(memory_run(deliver=False), rows(5))
+        _, view = await everything(driver)
+    assert (view.progress.results, view.progress.failures, view.progress.omitted) == (0, 0, 5)
+
+
+async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:
+    world = World()
+    async with started(world) as driver:
+        with pytest.raises(RoutingError, match="nobody"):
+            await driver.open_run(memory_run(), [b'{"agent_ref":{"name":"nobody"},"_ng_task_index":7,"_ng_rollout_index":0}'])
+    assert not world.executions
