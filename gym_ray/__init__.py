@@ -1,0 +1,40 @@
+"""Distributed rollouts on Ray for NeMo Gym environment servers.
+
+Importing this package loads neither ray nor pyarrow; each public name loads what it needs when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gym_ray.version import __version__
+
+if TYPE_CHECKING:
+    from gym_ray.api import RolloutRunner, aggregate_run, run
+    from gym_ray.config import RolloutCollectionConfig
+    from gym_ray.errors import GymRayError
+    from gym_ray.observe.report import RunReport
+
+_HOMES = {
+    "GymRayError": "gym_ray.errors",
+    "RolloutCollectionConfig": "gym_ray.config",
+    "RolloutRunner": "gym_ray.api",
+    "RunReport": "gym_ray.observe.report",
+    "aggregate_run": "gym_ray.api",
+    "run": "gym_ray.api",
+}
+
+__all__ = [
+    "GymRayError",
+    "RolloutCollectionConfig",
+    "RolloutRunner",
+    "RunReport",
+    "__version__",
+    "aggregate_run",
+    "run",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,22 +2,37 @@
 
 import asyncio
 import json
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import msgspec
 
 from gym_ray.actors.backend import DriverHandle, started_driver
+from gym_ray.actors.conclude import aggregate_index, write_metrics
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.deployment.merged import Deployment, load_deployment
-from gym_ray.errors import ConfigError
+from gym_ray.environment.client import EnvironmentClient
+from gym_ray.errors import AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError, ConfigError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
+from gym_ray.planning.in_memory import plan_rows
+from gym_ray.planning.planner import PlanSummary
+from gym_ray.planning.shaping import Shaping
+from gym_ray.planning.writing import write_plan
+from gym_ray.recording.run_files import make_room, record_files
+from gym_ray.recording.winners import RecordIndex
+from gym_ray.rows.memory import rows_of
+from gym_ray.rows.reading import read_rows
+from gym_ray.rows.source_row import SourceRow
+
+logger = logging.getLogger("gym_ray.run")
 
 Row = dict[str, Any]
 Result = dict[str, Any]
@@ -26,8 +41,6 @@ BATCH_ITEMS = 256
 """Most outcomes that one call fetches from the driver."""
 WAIT_S = 10.0
 """How long a call to the driver may wait for news before it is repeated."""
-SPARE_CONNECTIONS = 8
-"""For a shard's share of an uneven cap, and for control calls."""
 
 
 class RolloutRunner:
@@ -68,8 +81,8 @@ class RolloutRunner:
         """Yield `(row, result)` for every rollout as it ends, in completion order.
 
         `rows` are input rows as they stand in a file; they are repeated, routed and stamped as the config says, and not
-        changed. Without them `config.input_jsonl_fpath` is read. `row` is the materialized copy. `result` is the record:
-        the server's reply with the identity stamps, or a failure with `_ng_failure_class`. With
+        changed. Without them `config.input_jsonl_fpath` is read. `row` is the materialized copy. `result` is the
+        record: the server's reply with the identity stamps, or a failure with `_ng_failure_class`. With
         `config.output_jsonl_fpath` each is on disk before it is yielded.
 
         Ending the iteration early (`aclose()` of the generator) cancels what is in flight.
@@ -113,6 +126,68 @@ class RolloutRunner:
         finally:
             await driver.forget(run_id)
 
+    async def _open(self, rows: Iterable[Mapping[str, Any]] | None, *, deliver: bool) -> str:
+        """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
+        config, deployment = self.config, self._entered_deployment
+        if rows is not None:
+            source: Iterable[SourceRow] = rows_of(rows)
+        elif config.input_jsonl_fpath is not None:
+            source = read_rows(config.input_jsonl_fpath)
+        else:
+            raise ConfigError("input_jsonl_fpath: no rows to run: name a file of rows (--input), or pass rows")
+        paths = RunPaths.of_output(config.output_jsonl_fpath) if config.output_jsonl_fpath else None
+        summary, lines = await asyncio.to_thread(self._plan, source, deployment, paths)
+        for warning in summary.warnings:
+            logger.warning("%s", warning)
+        spec = RunSpec(
+            run_id=secrets.token_hex(4),
+            agent_servers=_agent_servers(deployment),
+            paths=paths,
+            record_shards=config.shards,
+            deliver=deliver,
+            merge=config.merge_shards,
+            aggregate=not config.disable_aggregation,
+            aggregate_timeout_s=config.aggregate_timeout_s,
+        )
+        driver = await self._started_driver()
+        await driver.open_run(spec, lines)
+        return spec.run_id
+
+    def _plan(
+        self, rows: Iterable[SourceRow], deployment: Deployment, paths: RunPaths | None
+    ) -> tuple[PlanSummary, list[bytes]]:
+        shaping = Shaping.of_config(self.config)
+        if paths is None:
+            lines, summary = plan_rows(rows, shaping, deployment)
+            return summary, lines
+        archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+        if archived is not None:
+            logger.warning("the files of an earlier run were moved to %s", archived)
+        return write_plan(rows, shaping, deployment, paths, self.config.shards), []
+
+    async def _started_driver(self) -> DriverHandle:
+        async with self._starting:
+            if self._driver is None:
+                config = self.config
+                shard = ShardSpec(
+                    servers=tuple(self._entered_deployment.environment_servers.values()),
+                    retry_requests=config.retry_requests,
+                    retry_budget_s=config.retry_budget_s,
+                    rollout_timeout_s=config.rollout_timeout_s,
+                    max_connections=config.cap if config.executor == "local" else -(-config.cap // config.shards),
+                )
+                spec = DriverSpec(shard=shard, shards=config.shards, cap=config.cap)
+                self._driver = await self._stack.enter_async_context(
+                    started_driver(spec, config.executor, config.ray_address)
+                )
+            return self._driver
+
+    @property
+    def _entered_deployment(self) -> Deployment:
+        if self._deployment is None:
+            raise RuntimeError("use RolloutRunner as a context manager: `async with RolloutRunner(config) as runner:`")
+        return self._deployment
+
 
 def run(config: RolloutCollectionConfig) -> RunReport:
     """Run the whole job of a config and wait for it; see `RolloutRunner.collect`."""
@@ -122,6 +197,43 @@ def run(config: RolloutCollectionConfig) -> RunReport:
             return await runner.collect()
 
     return asyncio.run(main())
+
+
+async def aggregate_run(config: RolloutCollectionConfig) -> list[dict[str, Any]]:
+    """Aggregate the records of a run folder again, without a single rollout; returns the entries that were written.
+
+    Raises:
+        ConfigError: there is no output path, or no records are there.
+        RoutingError: the records came from servers that this deployment does not have.
+        InputError: a record file is damaged.
+    """
+    if config.output_jsonl_fpath is None:
+        raise ConfigError("output_jsonl_fpath: name the output of the run to aggregate (--output)")
+    paths = RunPaths.of_output(config.output_jsonl_fpath)
+    results, _ = record_files(paths)
+    index = await asyncio.to_thread(RecordIndex.read, results)
+    if not len(index):
+        raise ConfigError(f"output_jsonl_fpath: no results of a run named {paths.stem!r} in {paths.directory}")
+    deployment = await asyncio.to_thread(load_deployment, head=config.head, file=config.deployment)
+    client = EnvironmentClient(retry_requests=True)
+    try:
+        entries = await aggregate_index(index, deployment.environment_servers, client, config.aggregate_timeout_s)
+    finally:
+        await client.aclose()
+    await asyncio.to_thread(write_metrics, paths, entries)
+    return entries
+
+
+def _agent_servers(deployment: Deployment) -> dict[str, int]:
+    """Agent -> position of the server that fronts it, for agents that exactly one fronts."""
+    positions = {name: position for position, name in enumerate(deployment.environment_servers)}
+    fronted = {}
+    for agent in deployment.agents:
+        try:
+            fronted[agent] = positions[deployment.server_for_agent(agent).name]
+        except (AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError):
+            continue  # the plan has refused every row that names it
+    return fronted
 
 
 def _is_over(view: RunView) -> bool:

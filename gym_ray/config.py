@@ -3,7 +3,6 @@
 Source: protocol §5.1 (names, defaults), §5.11 (constraints).
 """
 
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -18,12 +17,14 @@ class RolloutCollectionConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # Where rows come from and records go
-    input_jsonl_fpath: str | None = Field(None, description="Input rows: a JSONL file.")
+    input_jsonl_fpath: str | list[str] | None = Field(None, description="Input rows: a JSONL file, or several.")
     output_jsonl_fpath: str | None = Field(
         None, description="Output path <dir>/<stem>.jsonl; every other file of the run is named after it."
     )
     fresh: bool = Field(False, description="Archive the files of an earlier run in the output folder, then start anew.")
-    merge_shards: bool = Field(True, description="Write <stem>.jsonl, all results sorted by task and rollout, at the end.")
+    merge_shards: bool = Field(
+        True, description="Write <stem>.jsonl, all results sorted by task and rollout, at the end."
+    )
 
     # Which deployment serves
     head: str | None = Field(None, description="HOST:PORT of the head server.")
@@ -32,21 +33,33 @@ class RolloutCollectionConfig(BaseModel):
     # What runs, how often, where
     limit: int | None = Field(None, ge=0, description="Use only the first N input lines; 0 means all.")
     agent_name: str | None = Field(None, description="Run every row on this agent; short for agent_map._default.")
-    agent_map: dict[str, str] | None = Field(None, description="Agent or task source -> agent; `_default` is the fallback.")
-    fan_out: dict[str, list[str]] | None = Field(None, description="Agent or task source -> agents that all run the row.")
+    agent_map: dict[str, str] | None = Field(
+        None, description="Agent or task source -> agent; `_default` is the fallback."
+    )
+    fan_out: dict[str, list[str]] | None = Field(
+        None, description="Agent or task source -> agents that all run the row."
+    )
     num_repeats: int | dict[str, int] = Field(1, description="Rollouts of each task; a map may hold `_default`.")
-    num_repeats_add_seed: bool = Field(False, description="Set a seed equal to the rollout index in metadata.extra_body.")
+    num_repeats_add_seed: bool = Field(
+        False, description="Set a seed equal to the rollout index in metadata.extra_body."
+    )
     interleave_repeats: bool = Field(False, description="Start rollout 0 of every task before rollout 1 of any.")
     responses_create_params: dict[str, Any] = Field(
         default_factory=dict, description="Top-level overrides for the row's responses_create_params."
     )
     environment_routing_mode: RoutingMode = Field("agent", description="How a row finds its environment server.")
     environment_server_name: str | None = Field(None, description="The server of every row in legacy routing mode.")
-    environment_server_routes: dict[str, str] = Field(default_factory=dict, description="Taskset -> environment server.")
-    allow_unsupported_pairing: bool = Field(False, description="Run agents on tasks whose allowed_agents leave them out.")
+    environment_server_routes: dict[str, str] = Field(
+        default_factory=dict, description="Taskset -> environment server."
+    )
+    allow_unsupported_pairing: bool = Field(
+        False, description="Run agents on tasks whose allowed_agents leave them out."
+    )
 
     # How much at once, for how long
-    num_samples_in_parallel: int | None = Field(None, gt=0, description="The cap: rollouts in flight over the whole run.")
+    num_samples_in_parallel: int | None = Field(
+        None, gt=0, description="The cap: rollouts in flight over the whole run."
+    )
     rollout_timeout_s: float | None = Field(None, gt=0, description="Wall-clock limit of one rollout; off by default.")
     retry_requests: bool = Field(True, description="Replay a request that may already have reached its server.")
     retry_budget_s: float | None = Field(None, gt=0, description="Most seconds that one rollout spends on retries.")
@@ -80,10 +93,6 @@ class RolloutCollectionConfig(BaseModel):
     def cap(self) -> int:
         """Rollouts in flight over the whole run."""
         return self.num_samples_in_parallel or DEFAULT_CAP
-
-    @property
-    def input_path(self) -> Path | None:
-        return Path(self.input_jsonl_fpath) if self.input_jsonl_fpath else None
 
 
 DEFAULT_CAP = 256

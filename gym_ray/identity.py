@@ -4,6 +4,7 @@ Source: protocol §0.1 (stamps), §0.2 (ids), §2.2 (materialized tasks), §8.2 
 """
 
 import re
+from dataclasses import dataclass
 
 import msgspec
 
@@ -96,3 +97,11 @@ def is_rollout_id(text: str) -> bool:
 def ends_in_attempt_suffix(text: str) -> bool:
     """True if `text` ends in the suffix that is reserved for attempts, so that an episode id must not use it."""
     return _ATTEMPT_SUFFIX.search(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record came from: the environment server stamped on it and the agent that it names."""
+
+    server: str | None
+    agent: str | None

@@ -12,7 +12,7 @@ for name in ("RAY_ADDRESS", "NEMO_GYM_CONFIG_DICT", "NEMO_GYM_MAX_ROLLOUT_ATTEMP
 
 @pytest.fixture(autouse=True)
 def _no_ray_outside_its_folder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """`ray.init` fails in a unit test: a cluster costs five CPU seconds, and a unit test that needs one is misplaced."""
+    """`ray.init` fails in a unit test: a cluster costs five CPU seconds, and whoever needs one is misplaced."""
     if "ray" not in Path(request.node.path).relative_to(Path(__file__).parent).parts[:1]:
         # An address at which nothing listens: also a library that connects by itself is told no
         monkeypatch.setenv("RAY_ADDRESS", "ray-is-not-for-unit-tests:1")

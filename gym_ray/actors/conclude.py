@@ -1,22 +1,80 @@
-"""What follows the last rollout."""
+"""What follows the last rollout: close the records, merge them, have the servers aggregate, say how it went."""
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from gym_ray.actors.run import Run
+from gym_ray.actors.run import Phase, Run
+from gym_ray.aggregation.aggregate import Entry, aggregate
+from gym_ray.aggregation.grouping import Group, grouped
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.environment.client import EnvironmentClient
 from gym_ray.observe.report import RunReport
+from gym_ray.outcomes.reply import Reply
+from gym_ray.paths import RunPaths
+from gym_ray.recording.atomic import write_atomically
+from gym_ray.recording.run_files import record_files
+from gym_ray.recording.winners import RecordIndex
+
+InThread = Callable[..., Awaitable[Any]]
 
 
 async def conclude(
     run: Run,
     servers: tuple[EnvironmentServer, ...],
     client: EnvironmentClient,
-    in_thread: Callable[..., Awaitable[Any]],
+    in_thread: InThread,
     clock: Callable[[], float],
 ) -> RunReport:
-    """Close the records, merge, aggregate, report."""
-    if run.recorder is not None:
+    """Turn the records of a run whose last rollout has ended into its files and its report.
+
+    Raises:
+        InputError: a record file is damaged.
+        OSError: a file cannot be written.
+    """
+    paths, files, entries = run.spec.paths, {}, []
+    if paths is not None and run.recorder is not None:
         await in_thread(run.recorder.close)
-    return RunReport(run.spec.run_id, run.tally.snapshot(clock()))
+        index: RecordIndex = await in_thread(_read_index, paths)
+        if run.spec.merge:
+            await in_thread(write_atomically, paths.merged, index.lines())
+            files["results"] = str(paths.merged)
+        if run.spec.aggregate and len(index):
+            run.enter(Phase.AGGREGATING)
+            by_name = {server.name: server for server in servers}
+            entries = await aggregate_index(index, by_name, client, run.spec.aggregate_timeout_s)
+            await in_thread(write_metrics, paths, entries)
+            files["aggregate metrics"] = str(paths.aggregate_metrics)
+        _, sidecars = record_files(paths)
+        files["failures"] = ", ".join(str(path) for path in sidecars if path.stat().st_size)
+        files["folder"] = str(paths.directory)
+    return RunReport(
+        run_id=run.spec.run_id,
+        progress=run.tally.snapshot(clock()),
+        metrics=tuple(entries),
+        files={name: path for name, path in files.items() if path},
+    )
+
+
+async def aggregate_index(
+    index: RecordIndex, servers: Mapping[str, EnvironmentServer], client: EnvironmentClient, timeout_s: float
+) -> list[Entry]:
+    """Have every server that ran a winning record aggregate its own."""
+
+    async def post(base_url: str, body: AsyncIterator[bytes]) -> Reply:
+        return await client.post_aggregate(base_url, body, timeout_s)
+
+    def lines(group: Group) -> Any:
+        return index.lines(group.origins)
+
+    return await aggregate(grouped(index.origins, servers), lines, post)
+
+
+def write_metrics(paths: RunPaths, entries: list[Entry]) -> None:
+    """Write `<stem>_aggregate_metrics.json`."""
+    write_atomically(paths.aggregate_metrics, [json.dumps(entries, indent=2).encode(), b"\n"])
+
+
+def _read_index(paths: RunPaths) -> RecordIndex:
+    results, _ = record_files(paths)
+    return RecordIndex.read(results)

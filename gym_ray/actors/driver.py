@@ -93,8 +93,10 @@ class Driver:
         self._wake()
         return len(plan)
 
-    async def next(self, run_id: str, ack: int, max_items: int, wait_s: float) -> tuple[int, tuple[Delivery, ...], RunView]:
-        """The next outcomes of a run that delivers; waits up to `wait_s` for the first. Repeatable until acknowledged."""
+    async def next(
+        self, run_id: str, ack: int, max_items: int, wait_s: float
+    ) -> tuple[int, tuple[Delivery, ...], RunView]:
+        """The next outcomes of a run that delivers; waits up to `wait_s` for one. Repeatable until acknowledged."""
         run = self._runs[run_id]
         was_full = run.deliveries.is_full
         seq, batch = run.deliveries.take(ack, max_items)
@@ -115,17 +117,14 @@ class Driver:
     async def stop_run(self, run_id: str) -> None:
         """Start nothing more of a run and cancel what is in flight; what is owed stays owed."""
         run = self._runs[run_id]
-        run.is_stopped = True
-        for link in self._links:
-            link.cancelled.append(run_id)
+        self._cancel(run)
         self._consider(run)
-        self._wake()
 
     async def forget(self, run_id: str) -> None:
-        """Drop a run and close its files."""
+        """Drop a run: cancel what is in flight and close its files."""
         run = self._runs.pop(run_id, None)
         if run is not None:
-            run.is_stopped = True
+            self._cancel(run)
             await self._in_thread(_close, run)
 
     # Serving the shards
@@ -176,7 +175,9 @@ class Driver:
     async def _take(self, link: ShardLink, answer: StepAnswer) -> None:
         """Write a batch, then settle it, then let the next request acknowledge it."""
         arrived: dict[str, list[tuple[CompletionHeader, memoryview]]] = {}
-        for header, record in zip(answer.completions, slices((h.size for h in answer.completions), answer.blob), strict=True):
+        for header, record in zip(
+            answer.completions, slices((h.size for h in answer.completions), answer.blob), strict=True
+        ):
             if link.leases.pop((header.run, header.number), None) is not None:
                 arrived.setdefault(header.run, []).append((header, record))
         for run_id, items in arrived.items():
@@ -270,10 +271,17 @@ class Driver:
 
     def _fail(self, run: Run, error: BaseException) -> None:
         logger.error("run %s fails: %s", run.spec.run_id, error)
-        run.error, run.is_stopped = error, True
-        for link in self._links:
-            link.cancelled.append(run.spec.run_id)
+        run.error = error
+        self._cancel(run)
         run.enter(Phase.FAILED)
+
+    def _cancel(self, run: Run) -> None:
+        """Lease nothing more of a run, and have the shards that hold some of it let go."""
+        run.is_stopped = True
+        for link in self._links:
+            if any(run_id == run.spec.run_id for run_id, _ in link.leases):
+                link.cancelled.append(run.spec.run_id)
+        self._wake()
 
     # Plumbing
 
@@ -316,7 +324,7 @@ class Driver:
             await work
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # noqa: BLE001 - a SystemExit would hang the actor; a bug here ends every run by name
+        except BaseException as error:
             logger.exception("the driver failed")
             for run in self._runs.values():
                 self._fail(run, error)

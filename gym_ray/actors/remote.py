@@ -68,7 +68,9 @@ class DriverActor:
     async def open_run(self, spec: RunSpec, sizes: tuple[int, ...], blob: Blob) -> int:
         return await self._driver.open_run(spec, [bytes(line) for line in slices(sizes, blob)])
 
-    async def next(self, run_id: str, ack: int, max_items: int, wait_s: float) -> tuple[int, tuple[Delivery, ...], RunView]:
+    async def next(
+        self, run_id: str, ack: int, max_items: int, wait_s: float
+    ) -> tuple[int, tuple[Delivery, ...], RunView]:
         return await self._driver.next(run_id, ack, max_items, wait_s)
 
     async def poll(self, run_id: str, wait_s: float) -> RunView:
@@ -134,7 +136,9 @@ class RemoteDriver:
         # No time limit of its own: reading the plan of a million rows takes its time, and a dead driver is seen at once
         return await self._call(self._actor.open_run.remote(spec, sizes, Blob(b"".join(lines))), None)
 
-    async def next(self, run_id: str, ack: int, max_items: int, wait_s: float) -> tuple[int, tuple[Delivery, ...], RunView]:
+    async def next(
+        self, run_id: str, ack: int, max_items: int, wait_s: float
+    ) -> tuple[int, tuple[Delivery, ...], RunView]:
         return await self._call(self._actor.next.remote(run_id, ack, max_items, wait_s), wait_s + CALL_TIMEOUT_S)
 
     async def poll(self, run_id: str, wait_s: float) -> RunView:
@@ -198,10 +202,12 @@ async def _placed(ready: Awaitable[None], what: str, timeout_s: float) -> None:
         done, _ = await asyncio.wait({task}, timeout=timeout_s - PATIENCE_S)
     if not done:
         task.cancel()
-        raise ClusterError(f"Ray could not place {what} within {timeout_s:.0f} s; {_free()}: free CPUs, or ask for fewer --shards")
+        raise ClusterError(
+            f"Ray could not place {what} within {timeout_s:.0f} s; {_free()}: free CPUs, or ask for fewer --shards"
+        )
     await task
 
 
 def _free() -> str:
-    free = ray.available_resources()
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]  # ray has no types for it
     return f"each actor needs {ACTOR_CPUS} CPU, the cluster has {free.get('CPU', 0):g} free"

@@ -49,7 +49,13 @@ class Run:
     """The state of one run; owned by the driver's loop."""
 
     def __init__(
-        self, spec: RunSpec, plan: Plan, servers: tuple[EnvironmentServer, ...], recorder: Recorder | None, cap: int, now: float
+        self,
+        spec: RunSpec,
+        plan: Plan,
+        servers: tuple[EnvironmentServer, ...],
+        recorder: Recorder | None,
+        cap: int,
+        now: float,
     ) -> None:
         self.spec = spec
         self.plan = plan

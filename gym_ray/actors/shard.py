@@ -1,7 +1,7 @@
 """A shard: runs leases against environment servers and hands over finished records. Holds no durable state.
 
-Invariant: every lease ends in exactly one completion unless its run is cancelled; whatever goes wrong inside an attempt,
-our own bugs included, is written into its record.
+Invariant: every lease ends in exactly one completion unless its run is cancelled; whatever goes wrong inside an
+attempt, our own bugs included, is written into its record.
 """
 
 import asyncio
@@ -63,7 +63,9 @@ class Shard:
         return _completion(header, outcome, latency_ms, sends), outcome.record
 
 
-def _completion(header: tuple[str, int, int, int, int], outcome: Outcome, latency_ms: float, sends: int) -> CompletionHeader:
+def _completion(
+    header: tuple[str, int, int, int, int], outcome: Outcome, latency_ms: float, sends: int
+) -> CompletionHeader:
     run, number, attempt, _, _ = header
     return CompletionHeader(
         run=run,

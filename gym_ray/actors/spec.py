@@ -15,7 +15,7 @@ class ShardSpec:
     retry_budget_s: float | None
     rollout_timeout_s: float | None
     max_connections: int
-    """Most attempts that will ever be in flight in this shard; it makes room for as many file descriptors or refuses."""
+    """Most attempts that will ever be in flight in this shard; it makes room for as many sockets, or refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,6 @@ class RunSpec:
     """One run inside a driver."""
 
     run_id: str
-    planned: int
     agent_servers: dict[str, int]
     """Agent -> position of the environment server that fronts it, for rows without a server stamp."""
     paths: RunPaths | None = None

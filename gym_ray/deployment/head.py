@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from gym_ray.deployment.addresses import connectable
 from gym_ray.errors import ConfigError, DeploymentUnreachableError
 
 DEFAULT_HOST = "127.0.0.1"
@@ -49,11 +50,6 @@ class HeadAddress:
     @property
     def url(self) -> str:
         return f"http://{self}"
-
-
-def connectable(host: str) -> str:
-    """The host to connect to: a wildcard bind address stands for loopback."""
-    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1", "[::]": "::1", "*": "127.0.0.1"}.get(host, host)
 
 
 def fetch_config_text(head: HeadAddress, timeout_s: float = TIMEOUT_S) -> str:

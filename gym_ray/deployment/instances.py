@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gym_ray import keys
-from gym_ray.deployment.head import connectable
+from gym_ray.deployment.addresses import connectable
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.errors import ConfigError
 

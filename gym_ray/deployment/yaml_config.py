@@ -15,6 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gym_ray.errors import ConfigError
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 def parse_config(text: str, where: str) -> dict[str, Any]:
     """The config as plain values. JSON text is YAML too.
@@ -23,14 +25,15 @@ def parse_config(text: str, where: str) -> dict[str, Any]:
         ConfigError: not YAML, not a mapping, or an interpolation that cannot even be read.
     """
     try:
+        # First, because `OmegaConf.create` takes a single word for a mapping and trips over a single number
+        if not isinstance(yaml.compose(text, _LOADER), yaml.MappingNode):
+            raise ConfigError(f"{where}: expected a mapping of server instances, found something else")
         config = OmegaConf.create(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: expected YAML, but it cannot be read: {_place(error)}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{where}: {error.full_key or 'a value'}: the interpolation in it cannot be read") from None
-    # `OmegaConf.create` takes a text of one word for a mapping with that key
-    if not isinstance(config, DictConfig) or not isinstance(yaml.compose(text, yaml.SafeLoader), yaml.MappingNode):
-        raise ConfigError(f"{where}: expected a mapping of server instances, found something else")
+    assert isinstance(config, DictConfig)
     return resolve_config(config)
 
 

@@ -47,7 +47,7 @@ class Deliveries:
         self._bytes += len(delivery.line) + len(delivery.record)
 
     def take(self, ack: int, max_items: int) -> tuple[int, tuple[Delivery, ...]]:
-        """Forget the batch numbered `ack`, then return the next one and its number; the same again if `ack` is older."""
+        """Forget the batch numbered `ack`, then return the next and its number; the same again if `ack` is older."""
         if self._batch and ack < self._seq:
             return self._seq, self._batch
         self._bytes -= sum(len(item.line) + len(item.record) for item in self._batch)

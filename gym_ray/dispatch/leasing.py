@@ -1,7 +1,7 @@
 """How much work a shard is given: its part of the cap, and a small reserve that covers one round trip.
 
-Pure. The reserve is what keeps slots busy while completions travel up and leases down. It falls to zero near the end, so
-that the last rollouts go to whoever is free instead of waiting behind slow ones.
+Pure. The reserve is what keeps slots busy while completions travel up and leases down. It falls to zero near the end,
+so that the last rollouts go to whoever is free instead of waiting behind slow ones.
 """
 
 ROUND_TRIP_S = 0.1

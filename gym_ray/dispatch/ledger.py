@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 QUARANTINE_DEATHS = 3
-"""A rollout that was in flight in this many shard deaths is the likely cause of them; a fourth try is not worth a shard."""
+"""A rollout in flight in this many shard deaths is their likely cause; a fourth try is not worth a shard."""
 
 
 class State(IntEnum):

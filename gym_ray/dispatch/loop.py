@@ -1,7 +1,7 @@
 """The loop of one shard: takes leases, keeps at most `cap` attempts running, hands over what ended in batches.
 
-Invariants: a lease that was accepted appears in exactly one answer, as a completion or as released; an answer is repeated
-until its number is acknowledged; what has ended and was not handed over is bounded, and the bound stops admission.
+Invariants: a lease that was accepted appears in exactly one answer, as a completion or as released; an answer is
+repeated until its number is acknowledged; what has ended and was not handed over is bounded, which stops admission.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ MAX_ITEMS = 256
 MAX_BYTES = 8 << 20
 """One answer carries at most this (or a single larger record): above it a batch costs memory and gains nothing."""
 LINGER_S = 0.03
-"""How long the first item of a batch waits for company. A call costs 1.3 ms of CPU whatever it carries, a rollout takes seconds."""
+"""How long the first item of a batch waits for company: a call costs 1.3 ms of CPU whatever it carries."""
 STARVING_LINGER_S = 0.003
 """The same while a slot is free and no lease waits for it."""
 WAIT_S = 1.0
@@ -73,7 +73,9 @@ class ShardLoop:
         self._admission.cap, self._more = request.cap, request.more
         if request.lease_seq > self._lease_seq:
             self._lease_seq = request.lease_seq
-            for header, line in zip(request.leases, slices((h.size for h in request.leases), request.blob), strict=True):
+            for header, line in zip(
+                request.leases, slices((h.size for h in request.leases), request.blob), strict=True
+            ):
                 self._admission.offer(Lease(header, bytes(line)))
         for run in request.cancelled_runs:
             self._cancel(run)

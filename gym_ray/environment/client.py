@@ -64,7 +64,11 @@ class EnvironmentClient:
                 return await self._once(url, body, 1)
         except TimeoutError:
             return Unanswered(
-                Delivery.POSSIBLY_DELIVERED, keys.TRANSPORT_TIMEOUT, "TimeoutError", f"no reply within {timeout_s:g} s", str(url)
+                Delivery.POSSIBLY_DELIVERED,
+                keys.TRANSPORT_TIMEOUT,
+                "TimeoutError",
+                f"no reply within {timeout_s:g} s",
+                str(url),
             )
 
     async def aclose(self) -> None:
@@ -106,5 +110,11 @@ class EnvironmentClient:
         except (aiohttp.ClientError, OSError) as error:
             message = str(error) or repr(error)
             return Unanswered(
-                Delivery.POSSIBLY_DELIVERED, keys.TRANSPORT_PEER_DROP, type(error).__name__, message, str(url), status, sends
+                Delivery.POSSIBLY_DELIVERED,
+                keys.TRANSPORT_PEER_DROP,
+                type(error).__name__,
+                message,
+                str(url),
+                status,
+                sends,
             )

@@ -34,7 +34,9 @@ def _episode(identity: RowIdentity, attempt: int) -> bytes:
     if own_id is None:
         raise ValueError("a materialized task needs a rollout id, or task and rollout indices")
     if not is_rollout_id(own_id) or ends_in_attempt_suffix(own_id):
-        raise ValueError(f"rollout id {own_id!r} cannot be used: letters, digits, '.', '_', '-', and no -a<number> at its end")
+        raise ValueError(
+            f"rollout id {own_id!r} cannot be used: letters, digits, '.', '_', '-', and no -a<number> at its end"
+        )
     return b'{"%b":{"%b":"%b","%b":%d},"%b":{"%b":%b,"%b":%b}}' % (
         keys.EPISODE_ID.encode(),
         keys.EPISODE_ROLLOUT_ID.encode(),

@@ -37,5 +37,5 @@ class LatencyHistogram:
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
             if seen >= rank:
-                return min(GROWTH ** (bucket + 0.5), self.max_ms)
+                return min(float(GROWTH ** (bucket + 0.5)), self.max_ms)
         return None

@@ -1,16 +1,118 @@
-"""What a finished run has to say."""
+"""What a finished run has to say: the equation, the failures, the means with what they are over, and the files."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from gym_ray import keys
+from gym_ray.observe.printable import printable
 from gym_ray.observe.tally import Progress
+
+COMPLETE, INCOMPLETE, AGGREGATION_FAILED = 0, 3, 4
+"""Exit codes: everything has its result; some of it can be run again; a server did not aggregate."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """The end of a run."""
+    """The end of a run. `metrics` are the entries of `<stem>_aggregate_metrics.json`."""
 
     run_id: str
     progress: Progress
     metrics: tuple[dict[str, Any], ...] = ()
     files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def unaggregated(self) -> tuple[str, ...]:
+        """The labels of the groups that a server did not aggregate."""
+        return tuple(entry[keys.AGENT_REF][keys.NAME] for entry in self.metrics if keys.AGGREGATION_ERROR in entry)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every planned rollout has a result or a failure that no further attempt would change."""
+        progress = self.progress
+        return progress.results + progress.terminal_failures == progress.planned
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete, 3 incomplete but resumable, 4 finished but not aggregated everywhere."""
+        if not self.is_complete:
+            return INCOMPLETE
+        return AGGREGATION_FAILED if self.unaggregated else COMPLETE
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        progress = self.progress
+        return {
+            "run_id": self.run_id,
+            "complete": self.is_complete,
+            "exit_code": self.exit_code,
+            "coverage": {part: getattr(progress, part) for part in ("planned", *progress.parts)},
+            "failures_by_class": progress.failures_by_class,
+            "terminal_failures": progress.terminal_failures,
+            "masked": progress.masked,
+            "retries": progress.retries,
+            "mean_reward": progress.mean_reward,
+            "mean_reward_over": progress.rewarded,
+            "mean_reward_failures_as_zero": progress.mean_reward_failures_as_zero,
+            "latency_ms": progress.latency_ms,
+            "wall_s": progress.elapsed_s,
+            "metrics": [
+                {key: entry[key] for key in (keys.AGENT_REF, keys.ENVIRONMENT_SERVER, keys.KEY_METRICS)}
+                | {key: entry[key] for key in (keys.AGGREGATION_ERROR,) if key in entry}
+                for entry in self.metrics
+            ],
+            "files": self.files,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The report as lines of plain text; what came from servers or data is made printable."""
+        progress = self.progress
+        verdict = "complete" if self.is_complete else "INCOMPLETE"
+        yield f"run {self.run_id}: {verdict} after {seconds(progress.elapsed_s)}"
+        yield f"  {progress.equation}"
+        for name, count in progress.failures_by_class.items():
+            yield f"  failed: {count} {printable(name)}"
+        if progress.terminal_failures:
+            yield f"  {progress.terminal_failures} of the failures are terminal: no further attempt is made"
+        if progress.retries:
+            yield f"  {progress.retries} requests were sent again"
+        if progress.latency_ms:
+            spread = "  ".join(f"{name} {seconds(value / 1000)}" for name, value in progress.latency_ms.items())
+            yield f"  latency of results: {spread}"
+        if progress.mean_reward is not None:
+            over = f"over {progress.rewarded} results" + (
+                f", {progress.masked} masked left out" if progress.masked else ""
+            )
+            yield f"  mean reward {progress.mean_reward:.4f} {over}"
+            with_zeros = progress.mean_reward_failures_as_zero
+            if progress.failures and with_zeros is not None:
+                yield f"  mean reward {with_zeros:.4f} with {progress.failures} failures as zero"
+        for entry in self.metrics:
+            yield from metric_lines(entry)
+        for name, path in self.files.items():
+            yield f"  {name}: {path}"
+        if not self.is_complete:
+            again = progress.planned - progress.results - progress.terminal_failures
+            yield f"  {again} rollouts have no result and no terminal failure: they can be run again"
+
+
+def seconds(value: float) -> str:
+    """A duration as a person writes it."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def metric_lines(entry: dict[str, Any]) -> Iterator[str]:
+    """One environment server's key metrics, or why there are none."""
+    label, server = entry[keys.AGENT_REF][keys.NAME], entry[keys.ENVIRONMENT_SERVER]
+    yield f"  {printable(label)} on {printable(server)}"
+    if (error := entry.get(keys.AGGREGATION_ERROR)) is not None:
+        yield f"    not aggregated: {printable(error['type'])}: {printable(error['message'])}"
+    for name, value in entry[keys.KEY_METRICS].items():
+        shown = f"{value:.4f}" if isinstance(value, float) else printable(str(value))
+        yield f"    {printable(name)} {shown}"

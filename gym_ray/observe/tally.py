@@ -1,7 +1,7 @@
 """Counts of a run as it goes, in a few microseconds for each rollout, and snapshots of them for people and programs.
 
-Pure: time is an argument. The equation `planned = results + failures + drained + omitted + owed` holds in every snapshot;
-rollouts in flight are part of what is owed.
+Pure: time is an argument. The equation `planned = results + failures + drained + omitted + owed` holds in every
+snapshot; rollouts in flight are part of what is owed.
 """
 
 from collections import Counter, deque
@@ -49,13 +49,30 @@ class Progress:
     servers: dict[str, ServerProgress] = field(default_factory=dict)
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """The right side of the equation."""
+        return ("results", "failures", "drained", "omitted", "owed")
+
+    @property
     def owed(self) -> int:
+        """Still to do, in flight or not."""
         return self.planned - self.results - self.failures - self.drained - self.omitted
+
+    @property
+    def equation(self) -> str:
+        """Where every planned rollout is."""
+        return f"planned {self.planned} = " + " + ".join(f"{part} {getattr(self, part)}" for part in self.parts)
 
     @property
     def mean_reward(self) -> float | None:
         """Over the results that carry a reward and are not masked."""
         return self.reward_sum / self.rewarded if self.rewarded else None
+
+    @property
+    def mean_reward_failures_as_zero(self) -> float | None:
+        """The same with every failure counted as a reward of zero."""
+        over = self.rewarded + self.failures
+        return self.reward_sum / over if over else None
 
 
 @dataclass(slots=True)
@@ -76,17 +93,17 @@ class Tally:
         self._started_at = started_at
         self._latency = LatencyHistogram()
         self._kinds = [0, 0, 0]
-        self._drained = self._in_flight = self._retries = self._masked = self._terminal = 0
+        self._drained = self._held = self._retries = self._masked = self._terminal = 0
         self._classes: Counter[str] = Counter()
         self._history: deque[tuple[float, int]] = deque([(started_at, 0)])
 
     def started(self, count: int) -> None:
         """Note rollouts that a shard now holds."""
-        self._in_flight += count
+        self._held += count
 
     def returned(self, count: int) -> None:
         """Note rollouts that came back without an outcome."""
-        self._in_flight -= count
+        self._held -= count
 
     def drained(self, count: int) -> None:
         """Note rollouts that the budget left no time for."""
@@ -105,7 +122,7 @@ class Tally:
         sends: int,
     ) -> None:
         """Note one outcome."""
-        self._in_flight -= 1
+        self._held -= 1
         self._kinds[kind] += 1
         self._retries += max(sends - 1, 0)
         part = self._servers[server]
@@ -134,7 +151,7 @@ class Tally:
             failures=self._kinds[OutcomeKind.FAILURE],
             drained=self._drained,
             omitted=self._kinds[OutcomeKind.OMITTED],
-            in_flight=self._in_flight,
+            in_flight=min(self._held, self._cap),  # what a shard holds beyond the cap waits there for a slot
             cap=self._cap,
             elapsed_s=now - self._started_at,
             rate_per_s=rate,
@@ -149,7 +166,10 @@ class Tally:
             | ({"max": self._latency.max_ms} if self._latency.count else {}),
             servers={
                 name: ServerProgress(
-                    part.planned, part.results, part.failures, part.reward_sum / part.rewarded if part.rewarded else None
+                    part.planned,
+                    part.results,
+                    part.failures,
+                    part.reward_sum / part.rewarded if part.rewarded else None,
                 )
                 for name, part in self._servers.items()
             },

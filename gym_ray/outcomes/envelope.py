@@ -76,4 +76,6 @@ def _refuse(literal: str) -> NoReturn:
 
 def _kind(body: bytes) -> str:
     start = body.lstrip()[:1]
-    return {b"[": "an array", b'"': "a string", b"n": "null", b"t": "a boolean", b"f": "a boolean"}.get(start, "a number")
+    return {b"[": "an array", b'"': "a string", b"n": "null", b"t": "a boolean", b"f": "a boolean"}.get(
+        start, "a number"
+    )

@@ -21,7 +21,7 @@ import orjson
 
 from gym_ray import keys
 from gym_ray.deployment.servers import EnvironmentServer
-from gym_ray.identity import ABSENT, RowIdentity, capture_key
+from gym_ray.identity import ABSENT, RowIdentity
 from gym_ray.outcomes.envelope import BadBody, one_line, read_envelope, rebuild, splice
 from gym_ray.outcomes.outcome import Outcome, OutcomeKind
 from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
@@ -156,7 +156,9 @@ def _episode(identity: RowIdentity, attempt: int, server: EnvironmentServer, fie
     return Outcome(OutcomeKind.FAILURE, line, failure_class=keys.ENVIRONMENT_SERVER_FAILED, terminal=terminal)
 
 
-def _unanswered(identity: RowIdentity, attempt: int, server: EnvironmentServer, reply: Unanswered, run_id: str) -> Outcome:
+def _unanswered(
+    identity: RowIdentity, attempt: int, server: EnvironmentServer, reply: Unanswered, run_id: str
+) -> Outcome:
     failure_class = keys.AGENT_REQUEST_FAILED if reply.status is None else keys.AGENT_RUN_ERROR
     return _failed(
         identity, attempt, server, run_id, failure_class, reply.exception_type, reply.message,
@@ -202,6 +204,7 @@ def _failed(
         keys.FAILURE_MESSAGE: _bounded(message),
         keys.FAILURE_HTTP_STATUS: status,
         keys.FAILURE_RESPONSE_BODY: text,
+        keys.FAILURE_SENDS: sends,
         keys.FAILURE_RECORD: typed,
     }
     fields = {key: msgspec.json.encode(value) for key, value in row.items()}
@@ -251,5 +254,3 @@ def _text(raw: bytes | msgspec.Raw | None) -> str | None:
 def _bounded(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
 
-
-__all__ = ["capture_key", "internal_fault", "judge", "lost", "stamps_of"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gym_ray.deployment.instances import Agent, ResourcesServer, allowed_types
-from gym_ray.deployment.merged import Deployment
+from gym_ray.deployment.lookup import Deployment
 
 
 def rejections(deployment: Deployment, agent: Agent, source: str | None, taskset: str | None) -> list[str]:

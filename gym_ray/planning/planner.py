@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gym_ray import keys
-from gym_ray.deployment.merged import Deployment
+from gym_ray.deployment.lookup import Deployment
 from gym_ray.errors import InputError
 from gym_ray.planning.digest_index import DIGEST_BYTES
 from gym_ray.planning.facts import RowFacts, check_stamps, given_task_index, read_facts

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from gym_ray.deployment.merged import Deployment
+from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.deployment.suggestions import did_you_mean
 from gym_ray.errors import (

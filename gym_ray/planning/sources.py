@@ -3,7 +3,7 @@
 Source: protocol §5.6 (1), §5.6.1.
 """
 
-from gym_ray.deployment.merged import Deployment
+from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.suggestions import did_you_mean
 from gym_ray.errors import RoutingError
 

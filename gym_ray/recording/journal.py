@@ -32,7 +32,7 @@ class AppendFile:
         except OSError as error:
             os.ftruncate(self._fd, self._end)
             raise RecordingError(
-                f"{self._path}: cannot write records: {error.strerror}; earlier records are intact. Make room, then resume"
+                f"{self._path}: cannot write records: {error.strerror}; earlier records are intact"
             ) from error
         self._end += len(data)
 

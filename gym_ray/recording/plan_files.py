@@ -45,7 +45,9 @@ class PlanFiles:
             raise
         return plan
 
-    def _read_line(self, shard: int, path: object, stream: object, offset: list[int], server_of: Callable[[RowIdentity], int]) -> bool:
+    def _read_line(
+        self, shard: int, path: object, stream: object, offset: list[int], server_of: Callable[[RowIdentity], int]
+    ) -> bool:
         line: bytes = stream.readline()  # type: ignore[attr-defined]
         if not line:
             stream.close()  # type: ignore[attr-defined]

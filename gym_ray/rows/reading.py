@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gym_ray.errors import InputError
+from gym_ray.rows.locating import locate
 from gym_ray.rows.source_row import SourceRow
 
-ROOTS_VARIABLE = "NEMO_GYM_EXTRA_ROOTS"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -53,16 +53,3 @@ def split_lines(stream: Iterable[bytes], name: str, position: int = 0) -> Iterat
         is_terminated = line.endswith(b"\n")
         line = line.removesuffix(b"\n")
         yield SourceRow(line.removesuffix(b"\r"), name, number, position + number - 1, True, is_terminated)
-
-
-def locate(path: str | Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where a path to read points: absolute as it is, else below the first root that has it, then the working folder.
-
-    A path that exists nowhere is placed below the first root, for the message. Source: protocol §0.3.
-    """
-    given = Path(path).expanduser()
-    if given.is_absolute():
-        return given
-    roots = [Path(root) for root in environ.get(ROOTS_VARIABLE, "").split(os.pathsep) if root]
-    candidates = [root / given for root in [*roots, Path()]]
-    return next((candidate for candidate in candidates if candidate.exists()), candidates[0])

@@ -30,7 +30,9 @@ def rows(count: int, repeats: int = 1) -> list[bytes]:
 class World:
     """Every shard that was ever spawned, and every execution that any of them began."""
 
-    def __init__(self, seconds: Callable[[int], float] = lambda _: 0.001, kind: OutcomeKind = OutcomeKind.RESULT) -> None:
+    def __init__(
+        self, seconds: Callable[[int], float] = lambda _: 0.001, kind: OutcomeKind = OutcomeKind.RESULT
+    ) -> None:
         self.seconds, self.kind = seconds, kind
         self.shards: list[FakeShard] = []
         self.executions: Counter[int] = Counter()
@@ -59,8 +61,8 @@ class World:
         failure = "agent_run_error" if self.kind is OutcomeKind.FAILURE else None
         return (
             CompletionHeader(
-                header.run, header.number, header.attempt, int(self.kind), len(record), len(record) - 2, 1.0, 1.0, False,
-                failure, False, None, 1,
+                header.run, header.number, header.attempt, int(self.kind), len(record), len(record) - 2, 1.0, 1.0,
+                False, failure, False, None, 1,
             ),
             record,
         )  # fmt: skip

@@ -29,7 +29,7 @@ async def started(world: World, spec: DriverSpec | None = None) -> AsyncIterator
 
 
 def memory_run(run_id: str = "r", *, deliver: bool = True) -> RunSpec:
-    return RunSpec(run_id=run_id, planned=0, agent_servers={"agent": 0}, deliver=deliver, aggregate=False)
+    return RunSpec(run_id=run_id, agent_servers={"agent": 0}, deliver=deliver, aggregate=False)
 
 
 async def everything(driver: Driver, run_id: str = "r") -> tuple[list[Delivery], RunView]:
@@ -204,5 +204,7 @@ async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:
     world = World()
     async with started(world) as driver:
         with pytest.raises(RoutingError, match="nobody"):
-            await driver.open_run(memory_run(), [b'{"agent_ref":{"name":"nobody"},"_ng_task_index":7,"_ng_rollout_index":0}'])
+            await driver.open_run(
+                memory_run(), [b'{"agent_ref":{"name":"nobody"},"_ng_task_index":7,"_ng_rollout_index":0}']
+            )
     assert not world.executions

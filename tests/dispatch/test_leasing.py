@@ -35,7 +35,11 @@ def test_a_shard_without_a_part_of_the_cap_gets_nothing() -> None:
 
 
 @given(
-    cap=st.integers(1, 5_000), held=st.integers(0, 10_000), rate=st.floats(0, 1e6), owed=st.integers(0, 10**6), shards=st.integers(1, 64)
+    cap=st.integers(1, 5_000),
+    held=st.integers(0, 10_000),
+    rate=st.floats(0, 1e6),
+    owed=st.integers(0, 10**6),
+    shards=st.integers(1, 64),
 )
 def test_credit_is_never_more_than_is_owed(cap: int, held: int, rate: float, owed: int, shards: int) -> None:
     assert 0 <= credit(cap=cap, held=held, rate_per_s=rate, owed=owed, shards=shards) <= owed

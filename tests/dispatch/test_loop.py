@@ -31,12 +31,16 @@ class Server:
         finally:
             self.in_flight -= 1
         return (
-            CompletionHeader("r", header.number, header.attempt, 0, len(self.record), 0, 1.0, 1.0, False, None, False, None, 1),
+            CompletionHeader(
+                "r", header.number, header.attempt, 0, len(self.record), 0, 1.0, 1.0, False, None, False, None, 1
+            ),
             self.record,
         )
 
 
-def request(numbers: range | list[int] = range(0), *, ack: int = 0, cap: int = 4, seq: int = 1, **more: object) -> StepRequest:
+def request(
+    numbers: range | list[int] = range(0), *, ack: int = 0, cap: int = 4, seq: int = 1, **more: object
+) -> StepRequest:
     headers = tuple(LeaseHeader("r", number, 0, 0, 2) for number in numbers)
     return StepRequest(ack, headers, Blob(b"{}" * len(headers)), cap, lease_seq=seq, **more)  # type: ignore[arg-type]
 
@@ -119,7 +123,7 @@ def test_a_batch_is_cut_by_items_and_by_bytes() -> None:
         big = ShardLoop(Server(lambda _: 0.1, record=b"x" * (MAX_BYTES // 2 + 1)).execute)
         answer = await big.step(request(range(3), cap=10))
         assert len(answer.completions) == 1
-        assert len(list(slices((h.size for h in answer.completions), answer.blob))[0]) == MAX_BYTES // 2 + 1
+        assert len(next(iter(slices((h.size for h in answer.completions), answer.blob)))) == MAX_BYTES // 2 + 1
 
     run_virtual(main())
 

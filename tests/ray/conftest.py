@@ -1,4 +1,4 @@
-"""One Ray for the session, with a temporary directory, a token and ports of its own; ended by what this process started."""
+"""One Ray for the session, with a temporary directory, a token and ports of its own, and nothing left of it after."""
 
 import os
 import secrets

@@ -26,7 +26,9 @@ ARITHMETIC = "arithmetic_environment_server"
 
 @pytest.fixture
 def deployment() -> Iterator[ExampleDeployment]:
-    with example_in_thread(Profile(latency=LatencyRange(0.02, 0.05)), ledger=LedgerOptions(capacity=100_000)) as deployment:
+    with example_in_thread(
+        Profile(latency=LatencyRange(0.02, 0.05)), ledger=LedgerOptions(capacity=100_000)
+    ) as deployment:
         yield deployment
 
 
@@ -47,7 +49,7 @@ def rows(repeats: int) -> list[bytes]:
 
 
 async def run(driver: DriverHandle, lines: list[bytes]) -> AsyncIterator[tuple[Delivery, RunView]]:
-    await driver.open_run(RunSpec("r", 0, {}, deliver=True, aggregate=False), lines)
+    await driver.open_run(RunSpec("r", {}, deliver=True, aggregate=False), lines)
     ack = 0
     while True:
         ack, batch, view = await driver.next("r", ack, 64, 5.0)

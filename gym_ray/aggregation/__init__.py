@@ -1,0 +1,1 @@
+"""Has every environment server aggregate its own results."""

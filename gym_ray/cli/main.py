@@ -1,0 +1,62 @@
+"""The `gym-ray` program: its verbs, and how every error ends."""
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from gym_ray.cli.aggregate import aggregate
+from gym_ray.cli.run import run
+from gym_ray.cli.serve_example import serve_example
+from gym_ray.errors import ConfigError, DeploymentUnreachableError, GymRayError, InputError, RoutingError
+from gym_ray.version import __version__
+
+USAGE, FAULT = 2, 1
+
+logger = logging.getLogger("gym_ray.cli")
+
+app = typer.Typer(
+    name="gym-ray",
+    help="Distributed rollouts on Ray for NeMo Gym environment servers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+app.command()(aggregate)
+app.command("serve-example")(serve_example)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gym-ray {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the verb."""
+
+
+def main() -> None:
+    """Run the program; every error of ours is one message and an exit code, never a traceback."""
+    logging.basicConfig(format="gym-ray: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    try:
+        app()
+    except (ConfigError, InputError, RoutingError, DeploymentUnreachableError) as error:
+        sys.exit(_told(error, USAGE))
+    except GymRayError as error:
+        sys.exit(_told(error, FAULT))
+    except BrokenPipeError:
+        sys.exit(FAULT)  # whoever read our output has gone
+
+
+def _told(error: GymRayError, code: int) -> int:
+    logger.debug("the error in full", exc_info=error)
+    sys.stderr.write("".join(f"gym-ray: {line}\n" for line in str(error).splitlines()))
+    return code

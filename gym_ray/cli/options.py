@@ -1,0 +1,24 @@
+"""Options that several verbs share, described once."""
+
+from typing import Annotated
+
+import typer
+
+Head = Annotated[str | None, typer.Option("--head", metavar="HOST:PORT", help="The head server of the deployment.")]
+DeploymentFile = Annotated[
+    str | None, typer.Option("--deployment", metavar="FILE", help="The merged config, for when no head server runs.")
+]
+ConfigFiles = Annotated[
+    list[str] | None, typer.Option("--config", metavar="FILE", help="YAML settings; repeatable, later wins.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings, as key=value, +key=value or ++key=value.", show_default=False
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what is decided, with numbers.")]
+JsonOutput = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Latency = Annotated[str, typer.Option("--latency", help="Example: seconds of a rollout, such as 50ms..2s.")]
+Tail = Annotated[str, typer.Option("--tail", help="Example: share of rollouts that take 20 times as long, such as 2%.")]
+Fail = Annotated[str, typer.Option("--fail", help="Example: shares of faults, such as 503=1%,drop=0.5%.")]

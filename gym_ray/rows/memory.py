@@ -1,0 +1,85 @@
+"""Rows that a program hands over, as the same JSON texts that a file would hold.
+
+Input rows are read, never changed. NaN and infinities become null, as NeMo Gym's own client writes them (source:
+protocol §2); numpy values become plain numbers and lists.
+"""
+
+import math
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from gym_ray.errors import InputError
+from gym_ray.rows.source_row import SourceRow
+from gym_ray.rows.splicing import Json, encode
+
+SOURCE = "rows"
+"""What messages call them: `rows[3]`."""
+
+
+def rows_of(examples: Iterable[Mapping[str, Any]], position: int = 0) -> Iterator[SourceRow]:
+    """One row for each mapping, numbered from `position`.
+
+    Raises:
+        InputError: something in a row has no JSON form.
+    """
+    for number, example in enumerate(examples, position):
+        yield source_row(example, number)
+
+
+async def rows_of_async(examples: AsyncIterable[Mapping[str, Any]]) -> AsyncIterator[SourceRow]:
+    """As `rows_of`, for rows that arrive."""
+    number = 0
+    async for example in examples:
+        yield source_row(example, number)
+        number += 1
+
+
+def source_row(example: Mapping[str, Any], number: int) -> SourceRow:
+    """The row of one mapping.
+
+    Raises:
+        InputError: it is not a mapping, or something in it has no JSON form.
+    """
+    if not isinstance(example, Mapping):
+        raise InputError(f"{SOURCE}[{number}]: expected a mapping, found {type(example).__name__}")
+    try:
+        line, text = _encode(example), _encode(example, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{SOURCE}[{number}]: cannot be written as JSON: {error}") from None
+    return SourceRow(line, SOURCE, number, number, is_line=False, identity_text=text)
+
+
+def _encode(example: Mapping[str, Any], *, sort_keys: bool = False) -> Json:
+    option = orjson.OPT_SERIALIZE_NUMPY | (orjson.OPT_SORT_KEYS if sort_keys else 0)
+    try:
+        return orjson.dumps(example if isinstance(example, dict) else dict(example), _plain_container, option)
+    except TypeError:  # integers beyond 64 bits, lone surrogates, or nothing that JSON can hold
+        return encode(_plain(example, sort_keys=sort_keys))
+
+
+def _plain_container(value: Any) -> Any:
+    """What orjson does not know by itself."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, tuple | set | frozenset):
+        return list(value)
+    if hasattr(value, "tolist"):  # numpy arrays that orjson refuses, and scalars of foreign libraries
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _plain(value: Any, *, sort_keys: bool) -> Any:
+    if isinstance(value, str | bool | int) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        if wrong := next((key for key in value if not isinstance(key, str)), None):
+            raise TypeError(f"the key {wrong!r} is not a string")
+        items = sorted(value.items()) if sort_keys else value.items()
+        return {key: _plain(item, sort_keys=sort_keys) for key, item in items}
+    if isinstance(value, list):
+        return [_plain(item, sort_keys=sort_keys) for item in value]
+    return _plain(_plain_container(value), sort_keys=sort_keys)
