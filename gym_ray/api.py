@@ -24,7 +24,7 @@ from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
 from gym_ray.planning.in_memory import plan_rows
 from gym_ray.planning.planner import PlanSummary
-from gym_ray.planning.shaping import Shaping
+from gym_ray.planning.settings import load_shaping
 from gym_ray.planning.writing import write_plan
 from gym_ray.recording.run_files import make_room, record_files
 from gym_ray.recording.winners import RecordIndex
@@ -156,7 +156,7 @@ class RolloutRunner:
     def _plan(
         self, rows: Iterable[SourceRow], deployment: Deployment, paths: RunPaths | None
     ) -> tuple[PlanSummary, list[bytes]]:
-        shaping = Shaping.of_config(self.config)
+        shaping = load_shaping(self.config)
         if paths is None:
             lines, summary = plan_rows(rows, shaping, deployment)
             return summary, lines

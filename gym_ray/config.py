@@ -5,10 +5,18 @@ Source: protocol §5.1 (names, defaults), §5.11 (constraints).
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 RoutingMode = Literal["agent", "legacy", "taskset"]
 Executor = Literal["ray", "local"]
+
+
+class SkillsConfig(BaseModel):
+    """Where a run's skills are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field(description="A folder of skill folders, each with a SKILL.md.")
 
 
 class RolloutCollectionConfig(BaseModel):
@@ -17,7 +25,9 @@ class RolloutCollectionConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     # Where rows come from and records go
-    input_jsonl_fpath: str | list[str] | None = Field(None, description="Input rows: a JSONL file, or several.")
+    input_jsonl_fpath: str | list[str] | None = Field(
+        None, description="Input rows: a file, a URI, a glob, or several; .jsonl, .jsonl.gz, .jsonl.zst or .parquet."
+    )
     output_jsonl_fpath: str | None = Field(
         None, description="Output path <dir>/<stem>.jsonl; every other file of the run is named after it."
     )
@@ -32,6 +42,18 @@ class RolloutCollectionConfig(BaseModel):
 
     # What runs, how often, where
     limit: int | None = Field(None, ge=0, description="Use only the first N input lines; 0 means all.")
+    task_ids: list[str] | None = Field(None, description="Run only the tasks with these ids, each once.")
+    task_ids_fpath: str | None = Field(None, description="As task_ids, from a file with one id a line.")
+    task_id: list[str] | None = Field(None, description="Run only tasks whose id matches one of these patterns.")
+    exclude_task_id: list[str] | None = Field(
+        None, description="Leave out tasks whose id matches one of these patterns."
+    )
+    sample: int | None = Field(None, ge=1, description="Run a random sample of so many of the tasks.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of the sample: the same seed draws the same tasks.")
+    prompt_config: str | None = Field(
+        None, description="A YAML file with `user` and perhaps `system`, for rows without input."
+    )
+    skills: SkillsConfig | None = Field(None, description="Skills that the run uses; stamped on every flat row.")
     agent_name: str | None = Field(None, description="Run every row on this agent; short for agent_map._default.")
     agent_map: dict[str, str] | None = Field(
         None, description="Agent or task source -> agent; `_default` is the fallback."
@@ -44,6 +66,7 @@ class RolloutCollectionConfig(BaseModel):
         False, description="Set a seed equal to the rollout index in metadata.extra_body."
     )
     interleave_repeats: bool = Field(False, description="Start rollout 0 of every task before rollout 1 of any.")
+    interleave_by_agent: bool = Field(False, description="Start the rollouts of the agents in turn.")
     responses_create_params: dict[str, Any] = Field(
         default_factory=dict, description="Top-level overrides for the row's responses_create_params."
     )
@@ -73,11 +96,29 @@ class RolloutCollectionConfig(BaseModel):
     shards: int = Field(2, ge=1, le=1024, description="Shard actors, and the number of record files of each kind.")
     ray_address: str | None = Field(None, description="Ray cluster to join; default: RAY_ADDRESS, else a local one.")
 
+    @field_validator("task_ids", mode="before")
+    @classmethod
+    def _ids_are_text(cls, ids: Any) -> Any:
+        """An id like 17 is read as a number from a command line or a YAML file, but rows compare it as text."""
+        if not isinstance(ids, list):
+            return ids
+        return [
+            str(each).lower() if isinstance(each, bool) else str(each) if isinstance(each, int) else each
+            for each in ids
+        ]
+
+    @field_validator("num_repeats", mode="before")
+    @classmethod
+    def _no_repeats_are_one(cls, repeats: Any) -> Any:
+        return 1 if repeats is None else repeats
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         repeats = self.num_repeats if isinstance(self.num_repeats, dict) else {"num_repeats": self.num_repeats}
         if low := sorted(key for key, count in repeats.items() if count < 1):
             raise ValueError(f"num_repeats must be at least 1, but is lower for: {', '.join(low)}")
+        if self.task_ids is not None and self.task_ids_fpath is not None:
+            raise ValueError("task_ids and task_ids_fpath both name the tasks: keep one of them")
         if self.agent_name is not None and (self.agent_map or {}).get("_default", self.agent_name) != self.agent_name:
             raise ValueError("agent_name and agent_map._default name different agents: keep one of them")
         for basis, agents in (self.fan_out or {}).items():

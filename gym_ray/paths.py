@@ -52,5 +52,10 @@ class RunPaths:
         return self.directory / f"{self.stem}_aggregate_metrics.json"
 
     @property
+    def task_selection(self) -> Path:
+        """Which tasks of the input the run selected, if it did."""
+        return self.directory / f"{self.stem}_task_selection.json"
+
+    @property
     def run_status(self) -> Path:
         return self.directory / f"{self.stem}_run_status.json"

@@ -188,6 +188,8 @@ class Driver:
             if (run := self._runs.get(run_id)) is not None:
                 run.give_back(number, started=started)
                 self._consider(run)
+        for notice in answer.notices:
+            logger.warning("%s", notice)
         link.ack = answer.seq
 
     async def _record(self, run: Run, items: list[tuple[CompletionHeader, memoryview]]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -16,6 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gym_ray.actors.driver import Driver
 from gym_ray.actors.link import ShardDied
+from gym_ray.actors.notices import Notices
 from gym_ray.actors.run import RunView
 from gym_ray.actors.shard import Shard
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
@@ -40,13 +42,16 @@ class ShardActor:
     """A `Shard` in its own process."""
 
     def __init__(self, spec: ShardSpec) -> None:
+        self._notices = Notices.install()
         self._shard = Shard(spec)
 
     async def ready(self) -> None:
         """Answer: the process runs."""
 
     async def step(self, request: StepRequest) -> StepAnswer:
-        return await self._shard.step(request)
+        answer = await self._shard.step(request)
+        notices = self._notices.drain()
+        return replace(answer, notices=notices) if notices else answer
 
     async def nudge(self) -> None:
         await self._shard.nudge()
@@ -60,6 +65,7 @@ class DriverActor:
 
     def __init__(self, spec: DriverSpec) -> None:
         self._spec = spec
+        self._notices = Notices.install()
         self._driver = Driver(spec, self._spawn)
 
     async def start(self) -> None:
@@ -71,10 +77,14 @@ class DriverActor:
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float
     ) -> tuple[int, tuple[Delivery, ...], RunView]:
-        return await self._driver.next(run_id, ack, max_items, wait_s)
+        seq, batch, view = await self._driver.next(run_id, ack, max_items, wait_s)
+        return seq, batch, self._with_notices(view)
 
     async def poll(self, run_id: str, wait_s: float) -> RunView:
-        return await self._driver.poll(run_id, wait_s)
+        return self._with_notices(await self._driver.poll(run_id, wait_s))
+
+    def _with_notices(self, view: RunView) -> RunView:
+        return replace(view, notices=self._notices.drain())
 
     async def stop_run(self, run_id: str) -> None:
         await self._driver.stop_run(run_id)
@@ -139,10 +149,12 @@ class RemoteDriver:
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float
     ) -> tuple[int, tuple[Delivery, ...], RunView]:
-        return await self._call(self._actor.next.remote(run_id, ack, max_items, wait_s), wait_s + CALL_TIMEOUT_S)
+        call = self._actor.next.remote(run_id, ack, max_items, wait_s)
+        seq, batch, view = await self._call(call, wait_s + CALL_TIMEOUT_S)
+        return seq, batch, _told(view)
 
     async def poll(self, run_id: str, wait_s: float) -> RunView:
-        return await self._call(self._actor.poll.remote(run_id, wait_s), wait_s + CALL_TIMEOUT_S)
+        return _told(await self._call(self._actor.poll.remote(run_id, wait_s), wait_s + CALL_TIMEOUT_S))
 
     async def stop_run(self, run_id: str) -> None:
         await self._call(self._actor.stop_run.remote(run_id), CALL_TIMEOUT_S)
@@ -159,6 +171,12 @@ class RemoteDriver:
             raise error.cause from None  # the error itself, without the remote traceback around its message
         except TimeoutError:
             raise ClusterError(f"the driver actor has not answered for {timeout_s:.0f} s") from None
+
+
+def _told(view: RunView) -> RunView:
+    for notice in view.notices:
+        logger.warning("%s", notice)
+    return view
 
 
 @asynccontextmanager

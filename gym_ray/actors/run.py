@@ -43,6 +43,8 @@ class RunView:
     """Present once the phase is `DONE`."""
     error: BaseException | None = None
     """Present once the phase is `FAILED`: why nothing more will happen."""
+    notices: tuple[str, ...] = ()
+    """What the driver and its shards have to tell a person, once each."""
 
 
 class Run:

@@ -76,8 +76,10 @@ def json_line(progress: Progress) -> str:
 def view(progress: Progress) -> Group:
     """The live view: a bar, the numbers, a line for each server, the commonest failures."""
     done = progress.results + progress.failures
-    parts: list[ProgressBar | Text | Table] = [
-        ProgressBar(total=max(progress.planned, 1), completed=done, width=60),
+    bar = Table.grid(expand=True)  # on its own, a bar as wide as the terminal swallows the line below it
+    bar.add_row(ProgressBar(total=max(progress.planned, 1), completed=done))
+    parts: list[Text | Table] = [
+        bar,
         Text(line(progress).removeprefix("gym-ray: ")),
     ]
     if len(progress.servers) > 1:

@@ -94,3 +94,5 @@ class StepAnswer:
     """(run, number, attempt, started) of leases of a cancelled run that ended without an outcome."""
     in_flight: int
     waiting: int
+    notices: tuple[str, ...] = ()
+    """What the shard has to tell a person."""

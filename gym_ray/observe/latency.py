@@ -20,7 +20,7 @@ class LatencyHistogram:
 
     def add(self, latency_ms: float) -> None:
         """Count one latency."""
-        self._buckets[int(math.log(max(latency_ms, _FLOOR_MS)) / _LOG_GROWTH)] += 1
+        self._buckets[math.floor(math.log(max(latency_ms, _FLOOR_MS)) / _LOG_GROWTH)] += 1
         self.count += 1
         self.max_ms = max(self.max_ms, latency_ms)
 

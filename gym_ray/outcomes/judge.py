@@ -253,4 +253,3 @@ def _text(raw: bytes | msgspec.Raw | None) -> str | None:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
-

@@ -4,10 +4,30 @@ Invariants: equal texts are one task; a task's rollouts are 0, 1, 2, ... in the 
 all rows, targets and repeats. Source: protocol §5.4.
 """
 
+import hashlib
 from array import array
 from typing import NamedTuple
 
-from gym_ray.planning.digest_index import DigestIndex
+from gym_ray.planning.digest_index import DIGEST_BYTES, DigestIndex
+from gym_ray.rows.source_row import SourceRow
+
+
+def text_digest(text: bytes, end: bytes = b"") -> bytes:
+    """A digest of a text that serves as its identity: two texts of a plan will not have the same."""
+    digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES)
+    digest.update(end)
+    return digest.digest()
+
+
+def text_identity(row: SourceRow) -> bytes:
+    """The digest of the text by which a row without an index is told from others."""
+    text = row.line if row.identity_text is None else row.identity_text
+    return text_digest(text, b"\n" if row.is_terminated else b"")
+
+
+def index_identity(index: int) -> bytes:
+    """The digest of a row that brings its task index."""
+    return index.to_bytes(DIGEST_BYTES, "little")
 
 
 class Task(NamedTuple):
@@ -54,7 +74,7 @@ class Numbering:
         if self._slots is None:
             self._slots = DigestIndex()
             for earlier in range(len(self._next_rollout)):
-                self._slots.number(_key(earlier))
+                self._slots.number(index_identity(earlier))
         self._lowest_given = index if self._lowest_given is None else min(index, self._lowest_given)
         return self._task(index)
 
@@ -65,11 +85,7 @@ class Numbering:
         return rollout
 
     def _task(self, index: int) -> Task:
-        slot = index if self._slots is None else self._slots.number(_key(index))
+        slot = index if self._slots is None else self._slots.number(index_identity(index))
         if slot == len(self._next_rollout):
             self._next_rollout.append(0)
         return Task(index, slot)
-
-
-def _key(index: int) -> bytes:
-    return index.to_bytes(16, "little")

@@ -11,14 +11,14 @@ class Patterns:
     """Matches ids and keeps account of the patterns that never did. Letters count as they are written."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
+        self._pending = dict.fromkeys(patterns)
         self._exact: set[str] = set()
         self._globs: list[tuple[str, re.Pattern[str]]] = []
-        for pattern in dict.fromkeys(patterns):
+        for pattern in self._pending:
             if any(sign in pattern for sign in "*?["):
                 self._globs.append((pattern, re.compile(fnmatch.translate(pattern))))
             else:
                 self._exact.add(pattern)
-        self._pending = dict.fromkeys(patterns)
 
     @property
     def unmatched(self) -> list[str]:

@@ -31,10 +31,11 @@ class Problem(Enum):
     NO_PARAMS = "have no responses_create_params, which every flat row needs", InputError
     PROMPT = "cannot take the prompt", InputError
     SEED = "cannot take a seed", InputError
-    SELECTION = "do not fit the selection of tasks", InputError
-    MATERIALIZED = "are materialized tasks, which this setting cannot change", InputError
+    SELECTION = "cannot be selected by id", InputError
+    ABSENT = "are asked for, but not in the input", InputError, "task"
+    MATERIALIZED = "are materialized, so that this setting cannot change them", InputError
     TASKSET_ROUTE = "name a taskset without an entry in environment_server_routes", RoutingError
-    FLAT_ROW = "are flat rows, which environment_routing_mode=taskset refuses", RoutingError
+    FLAT_ROW = "are flat, which environment_routing_mode=taskset refuses", RoutingError
     NO_ROUTE = "name neither an agent nor a task_source, and agent_map has no _default (--agent sets it)", RoutingError
     REPEATS = "have no entry in num_repeats, which has no _default", ConfigError
     TASK_SOURCE = "name a task_source that leads to no agent", RoutingError
@@ -47,9 +48,10 @@ class Problem(Enum):
     AMBIGUOUS = "name an agent with several environment servers", AmbiguousEnvironmentServerError
     DEPLOYMENT = "need a part of the deployment that cannot be used", ConfigError
 
-    def __init__(self, says: str, error: type[GymRayError]) -> None:
+    def __init__(self, says: str, error: type[GymRayError], noun: str = "row") -> None:
         self.says = says
         self.error = error
+        self.noun = noun
 
 
 @dataclass(slots=True)
@@ -104,10 +106,19 @@ class Problems:
 
     def _describe(self, problem: Problem) -> str:
         causes, count = self._found[problem], self._counts[problem]
-        lines = [f"{count} row{'s' if count > 1 else ''} {problem.says}:"]
+        says = problem.says if count > 1 else _singular(problem.says)
+        lines = [f"{count} {problem.noun}{'s' if count > 1 else ''} {says}:"]
         lines += [f"  {cause}: {rows}" if rows.count else f"  {cause}" for cause, rows in causes.items()]
         listed = sum(max(rows.count, 1) for rows in causes.values())
         return "\n".join(lines if listed >= count else [*lines, f"  ... and {count - listed} more"])
+
+
+def _singular(says: str) -> str:
+    verb, _, rest = says.partition(" ")
+    return f"{_SINGULARS.get(verb, verb)} {rest}"
+
+
+_SINGULARS = {"are": "is", "carry": "carries", "have": "has", "name": "names", "pair": "pairs", "need": "needs"}
 
 
 def _range(first: SourceRow, last: int) -> str:

@@ -22,14 +22,20 @@ class RowTemplate:
     """One row on its way to one destination; `line` fills in the numbers of a rollout."""
 
     def __init__(
-        self, document: RowDocument, destination: Destination, params: Mapping[str, Json], *, seeded: bool
+        self,
+        document: RowDocument,
+        destination: Destination,
+        params: Mapping[str, Json],
+        stamps: Mapping[str, Json],
+        *,
+        seeded: bool,
     ) -> None:
-        """`params` are the members that replace those of the row's `responses_create_params`.
+        """Splices in what all rollouts of the row share: `params` into its `responses_create_params`, and `stamps`.
 
         Raises:
             ValueError: the row cannot take a seed.
         """
-        changes = _changes(document, destination, params)
+        changes = {**_changes(document, destination, params), **stamps}
         self._row = splice(document.line, changes) if changes else document.line
         self._has_indices = keys.TASK_INDEX in document.values or keys.ROLLOUT_INDEX in document.values
         self._params = members(self._row)[keys.RESPONSES_CREATE_PARAMS] if seeded else None
@@ -94,7 +100,7 @@ def _changes(document: RowDocument, destination: Destination, params: Mapping[st
     changes: dict[str, Json | None] = {}
     if params:
         own = members(document.line).get(keys.RESPONSES_CREATE_PARAMS, b"{}")
-        changes[keys.RESPONSES_CREATE_PARAMS] = splice(own, params)
+        changes[keys.RESPONSES_CREATE_PARAMS] = splice(own if own.startswith(b"{") else b"{}", params)
     if destination.is_new_agent:
         changes[keys.AGENT_REF] = encode({keys.NAME: destination.agent})
     if destination.stamp is not None and row.get(keys.ENVIRONMENT_SERVER) != destination.stamp:

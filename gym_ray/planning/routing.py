@@ -48,6 +48,11 @@ class Destination:
     """Where it will be sent; None only without a deployment."""
 
     @property
+    def dispatch_name(self) -> str:
+        """What rollouts are grouped by: the environment server that they are bound to, else the agent."""
+        return self.stamp or self.agent or ""
+
+    @property
     def runs_on(self) -> str | None:
         """The agent to count it under: its own, else the one that its environment server speaks for."""
         return self.agent or (self.server.attributed_agent if self.server else None)

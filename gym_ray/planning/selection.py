@@ -1,7 +1,9 @@
 """Which tasks of the input run: by id, by pattern, or a sample of them.
 
 Pure. Selection comes before repetition, and of the rows with a selected id the first runs, once. Rows that share the id
-and not the content are a mistake in the data, so they are refused. Source: protocol §5.7; patterns and samples are ours.
+and not the content are a mistake in the data, so they are refused.
+
+Source: protocol §5.7; patterns and samples are ours.
 """
 
 import hashlib
@@ -13,6 +15,7 @@ from typing import Any
 from gym_ray import keys
 from gym_ray.deployment.suggestions import did_you_mean
 from gym_ray.planning.digest_index import DIGEST_BYTES, DigestIndex
+from gym_ray.planning.numbering import text_digest
 from gym_ray.planning.patterns import Patterns
 from gym_ray.planning.sampling import sample_key
 from gym_ray.planning.task_names import TaskName, task_name
@@ -155,4 +158,4 @@ def _canonical(row: Mapping[str, Any]) -> str:
 
 
 def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
+    return text_digest(text.encode("utf-8", "surrogatepass"))

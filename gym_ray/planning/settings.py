@@ -1,0 +1,70 @@
+"""Reads what a run's settings name by path, and gives the settings of planning."""
+
+import os
+from collections.abc import Mapping
+
+from gym_ray.config import RolloutCollectionConfig
+from gym_ray.errors import ConfigError
+from gym_ray.planning.selection import TaskChoice
+from gym_ray.planning.shaping import DEFAULT, Shaping
+from gym_ray.rows.locating import locate
+from gym_ray.rows.prompt_files import load_prompt
+from gym_ray.rows.skills import skills_reference
+
+
+def load_shaping(config: RolloutCollectionConfig, environ: Mapping[str, str] = os.environ) -> Shaping:
+    """The shaping that a run's settings ask for. Reads the prompt, the skills and the list of task ids.
+
+    Raises:
+        ConfigError: one of these files cannot be used.
+    """
+    agent_map = dict(config.agent_map or {})
+    if config.agent_name is not None:
+        agent_map[DEFAULT] = config.agent_name
+    return Shaping(
+        limit=config.limit,
+        choice=_choice(config, environ),
+        prompt=load_prompt(config.prompt_config, environ) if config.prompt_config else None,
+        agent_map=agent_map,
+        fan_out={basis: tuple(agents) for basis, agents in (config.fan_out or {}).items()},
+        num_repeats=config.num_repeats,
+        num_repeats_add_seed=config.num_repeats_add_seed,
+        interleave_repeats=config.interleave_repeats,
+        interleave_by_agent=config.interleave_by_agent,
+        overrides=config.responses_create_params,
+        skills_ref=skills_reference(config.skills.path, environ) if config.skills else None,
+        routing_mode=config.environment_routing_mode,
+        environment_server_name=config.environment_server_name,
+        environment_server_routes=config.environment_server_routes,
+        allow_unsupported_pairing=config.allow_unsupported_pairing,
+    )
+
+
+def _choice(config: RolloutCollectionConfig, environ: Mapping[str, str]) -> TaskChoice:
+    ids = config.task_ids
+    if config.task_ids_fpath is not None:
+        ids = read_task_ids(config.task_ids_fpath, environ)
+    return TaskChoice(
+        ids=None if ids is None else tuple(ids),
+        ids_setting="task_ids" if config.task_ids_fpath is None else "task_ids_fpath",
+        patterns=tuple(config.task_id or ()),
+        excluded=tuple(config.exclude_task_id or ()),
+        sample=config.sample,
+        seed=config.seed,
+    )
+
+
+def read_task_ids(path: str, environ: Mapping[str, str] = os.environ) -> list[str]:
+    """The ids in a file, one a line; blank lines and lines that start with # do not count.
+
+    Raises:
+        ConfigError: the file cannot be read, or has no id.
+    """
+    try:
+        lines = locate(path, environ).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"task_ids_fpath: {path} cannot be read: {error}") from None
+    ids = [text for line in lines if (text := line.strip()) and not text.startswith("#")]
+    if not ids:
+        raise ConfigError(f"task_ids_fpath: {path} has no task id: write one a line")
+    return ids
