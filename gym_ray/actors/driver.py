@@ -139,7 +139,9 @@ class Driver:
             started_at = self._clock()
             try:
                 link.is_open = True
-                answer = await asyncio.wait_for(link.handle.step(request), STEP_TIMEOUT_S)
+                # Not wait_for: before Python 3.12 it swallows a cancellation that meets a result
+                async with asyncio.timeout(STEP_TIMEOUT_S):
+                    answer = await link.handle.step(request)
             except (ShardDied, TimeoutError) as error:
                 if not await self._replace(link, error):
                     return
@@ -305,14 +307,16 @@ class Driver:
 
     async def _nudge(self, link: ShardLink) -> None:
         try:
-            await asyncio.wait_for(link.handle.nudge(), STEP_TIMEOUT_S)
+            async with asyncio.timeout(STEP_TIMEOUT_S):
+                await link.handle.nudge()
         except (ShardDied, TimeoutError):
             return  # the open step of the same shard reports it
 
     async def _wait(self, run: Run, wait_s: float) -> None:
         run.changed.clear()
         try:
-            await asyncio.wait_for(run.changed.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await run.changed.wait()
         except TimeoutError:
             return
 

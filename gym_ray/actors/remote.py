@@ -124,7 +124,8 @@ class RemoteShard:
 
     async def aclose(self) -> None:
         try:
-            await asyncio.wait_for(self.call(self._actor.close.remote()), CLOSE_TIMEOUT_S)
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.call(self._actor.close.remote())
         except (ShardDied, TimeoutError):
             logger.debug("a shard did not close by itself")
         finally:
@@ -164,7 +165,8 @@ class RemoteDriver:
 
     async def _call(self, ref: Awaitable[T], timeout_s: float | None) -> T:
         try:
-            return await asyncio.wait_for(ref, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await ref
         except RayActorError as error:
             raise ClusterError(f"the driver actor died: {str(error).splitlines()[0]}") from None
         except RayTaskError as error:
@@ -191,7 +193,8 @@ async def remote_driver(spec: DriverSpec) -> AsyncIterator[RemoteDriver]:
     try:
         await _placed(_shielded_start(actor), f"the driver and {spec.shards} shards", spec.spawn_timeout_s + PATIENCE_S)
         yield RemoteDriver(actor)
-        await asyncio.wait_for(actor.close.remote(), CLOSE_TIMEOUT_S)
+        async with asyncio.timeout(CLOSE_TIMEOUT_S + PATIENCE_S):  # longer than the shards are given
+            await actor.close.remote()
     except RayActorError as error:
         raise ClusterError(f"the driver actor died: {str(error).splitlines()[0]}") from None
     finally:

@@ -208,3 +208,15 @@ async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:
                 memory_run(), [b'{"agent_ref":{"name":"nobody"},"_ng_task_index":7,"_ng_rollout_index":0}']
             )
     assert not world.executions
+
+
+async def test_closing_ends_also_when_answers_arrive_at_that_moment() -> None:
+    """A cancellation that meets a finished step must not be lost: the shard loop would go on for ever."""
+    for _ in range(30):
+        world = World(lambda _: 0.0)
+        driver = Driver(driver_spec(shards=4, cap=64), world.spawn)
+        await driver.start()
+        await driver.open_run(memory_run(), rows(3_000))
+        await asyncio.sleep(0.005)
+        async with asyncio.timeout(5):
+            await driver.aclose()
