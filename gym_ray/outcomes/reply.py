@@ -23,8 +23,11 @@ class Answered:
     status: int
     body: bytes
     url: str
+    """Without credentials."""
     sends: int = 1
-    """How many times the request was written to a connection, replays included."""
+    """How often the request may have reached the server. More than 1 means that it was replayed."""
+    tries: int = 1
+    """`sends`, and the tries of which it is certain that they did not reach the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,18 @@ class Unanswered:
     """No whole reply arrived within the bounds of the retry policy; these are the facts of the last try."""
 
     delivery: Delivery
+    """Over all tries: a request that was dropped once and refused afterwards is possibly delivered."""
     failure_kind: str
-    """One of the transport kinds in `keys`."""
+    """One of the transport kinds in `keys`, or `AGENT_RUN_ERROR` for a body that arrived and cannot be read."""
     exception_type: str
     message: str
     """At most 2,000 characters, without secrets."""
     url: str
+    """Without credentials."""
     status: int | None = None
     """The status, if it arrived before the body broke off."""
     sends: int = 0
+    tries: int = 1
 
 
 Reply = Answered | Unanswered

@@ -12,6 +12,7 @@ from gym_ray.actors.driver import MAX_RESTARTS, Driver
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, RunSpec
 from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.dispatch.exchange import Blob, StepAnswer, StepRequest
 from gym_ray.dispatch.ledger import QUARANTINE_DEATHS
 from gym_ray.errors import RoutingError, ShardLostError
 from gym_ray.outcomes.outcome import OutcomeKind
@@ -210,13 +211,37 @@ async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:
     assert not world.executions
 
 
-async def test_closing_ends_also_when_answers_arrive_at_that_moment() -> None:
-    """A cancellation that meets a finished step must not be lost: the shard loop would go on for ever."""
-    for _ in range(30):
-        world = World(lambda _: 0.0)
-        driver = Driver(driver_spec(shards=4, cap=64), world.spawn)
-        await driver.start()
-        await driver.open_run(memory_run(), rows(3_000))
-        await asyncio.sleep(0.005)
-        async with asyncio.timeout(5):
-            await driver.aclose()
+class EagerShard:
+    """Answers every step after a few turns of the event loop, with nothing to say."""
+
+    def __init__(self, turns: int) -> None:
+        self.turns, self.seq = turns, 0
+
+    async def step(self, request: StepRequest) -> StepAnswer:
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
+        self.seq += 1
+        return StepAnswer(self.seq, (), Blob(b""), (), 0, 0)
+
+    async def nudge(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+@pytest.mark.parametrize("later", range(12))
+async def test_closing_ends_at_whatever_turn_it_meets_an_answer(turns: int, later: int) -> None:
+    """A cancellation that meets a finished step must not be lost: the shard's loop would go on for ever."""
+
+    async def spawn(_slot: int) -> EagerShard:
+        return EagerShard(turns)
+
+    driver = Driver(driver_spec(shards=1), spawn)
+    await driver.start()
+    await driver.open_run(memory_run(), rows(3))
+    for _ in range(later):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await driver.aclose()
