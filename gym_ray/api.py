@@ -142,6 +142,7 @@ class RolloutRunner:
         spec = RunSpec(
             run_id=secrets.token_hex(4),
             agent_servers=_agent_servers(deployment),
+            planned=summary.rollouts,
             paths=paths,
             record_shards=config.shards,
             deliver=deliver,

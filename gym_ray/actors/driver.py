@@ -6,6 +6,7 @@ a shard's death turns its leases into owed rollouts or into failures, never into
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,11 +22,12 @@ from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.exchange import Blob, CompletionHeader, LeaseHeader, StepAnswer, StepRequest, slices
 from gym_ray.dispatch.leasing import credit, split_cap
 from gym_ray.environment.client import EnvironmentClient
-from gym_ray.errors import RoutingError, ShardLostError
+from gym_ray.errors import RoutingError, RunFolderError, ShardLostError
 from gym_ray.identity import RowIdentity, read_identity
 from gym_ray.outcomes.judge import lost
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
+from gym_ray.paths import RunPaths
 from gym_ray.recording.journal import Recorder
 from gym_ray.recording.plan_files import PlanFiles
 
@@ -295,7 +297,13 @@ class Driver:
             plan = MemoryPlan(server_of)
             plan.add(lines or ())
             return plan, None
-        files = PlanFiles.open(spec.paths, spec.record_shards, server_of)
+        try:
+            files = PlanFiles.open(spec.paths, spec.record_shards, server_of)
+        except FileNotFoundError as error:
+            raise RunFolderError(_another_folder(spec.paths, f"{error.filename} is not there")) from None
+        if spec.planned is not None and len(files) != spec.planned:
+            files.close()
+            raise RunFolderError(_another_folder(spec.paths, f"it holds {len(files)} rollouts, not {spec.planned}"))
         return files, Recorder.open(spec.paths, spec.record_shards)
 
     def _wake(self) -> None:
@@ -343,6 +351,13 @@ def _close(run: Run) -> None:
     if run.recorder is not None:
         run.recorder.close()
     run.plan.close()
+
+
+def _another_folder(paths: RunPaths, found: str) -> str:
+    return (
+        f"the driver on {socket.gethostname()} does not see the plan in {paths.directory} ({found}): "
+        "put --output on storage that every node shares"
+    )
 
 
 def _server_lookup(spec: RunSpec, servers: tuple[EnvironmentServer, ...]) -> Callable[[RowIdentity], int]:

@@ -36,6 +36,8 @@ class RunSpec:
     run_id: str
     agent_servers: dict[str, int]
     """Agent -> position of the environment server that fronts it, for rows without a server stamp."""
+    planned: int | None = None
+    """Rollouts that the caller has planned; a driver that finds another number looks at another folder."""
     paths: RunPaths | None = None
     """Where the materialized inputs are and the records go; None keeps rows and results in memory."""
     record_shards: int = 1

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ from gym_ray.actors.spec import DriverSpec, RunSpec
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.exchange import Blob, StepAnswer, StepRequest
 from gym_ray.dispatch.ledger import QUARANTINE_DEATHS
-from gym_ray.errors import RoutingError, ShardLostError
+from gym_ray.errors import RoutingError, RunFolderError, ShardLostError
 from gym_ray.outcomes.outcome import OutcomeKind
+from gym_ray.paths import RunPaths
 from tests.actors.fakes import World, driver_spec, rows
 
 
@@ -209,6 +211,16 @@ async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:
                 memory_run(), [b'{"agent_ref":{"name":"nobody"},"_ng_task_index":7,"_ng_rollout_index":0}']
             )
     assert not world.executions
+
+
+async def test_a_driver_that_sees_another_folder_says_so(tmp_path: Path) -> None:
+    paths = RunPaths.of_output(tmp_path / "r.jsonl")
+    async with started(World()) as driver:
+        with pytest.raises(RunFolderError, match="storage that every node shares"):
+            await driver.open_run(RunSpec("r", {"agent": 0}, 3, paths))
+        paths.shard(0).materialized.write_bytes(rows(1)[0] + b"\n")
+        with pytest.raises(RunFolderError, match="it holds 1 rollouts, not 3"):
+            await driver.open_run(RunSpec("r", {"agent": 0}, 3, paths))
 
 
 class EagerShard:
