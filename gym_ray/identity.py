@@ -54,7 +54,7 @@ class RowIdentity(
     @property
     def is_materialized(self) -> bool:
         """True for a row that is sent as an episode request: an object `task_id` beside a `task_input`."""
-        return bytes(memoryview(self.task_id)[:1]) == b"{" and self.task_input is not ABSENT
+        return self.task_input is not ABSENT and bytes(memoryview(self.task_id)[:1]) == b"{"
 
     @property
     def agent_name(self) -> str | None:

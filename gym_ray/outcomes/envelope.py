@@ -44,11 +44,11 @@ def one_line(body: bytes) -> bytes:
     return body.strip()
 
 
-def splice(body: bytes, stamps: Mapping[str, bytes]) -> bytes:
-    """A one-line object body with `stamps` behind its own keys, and a newline."""
-    own = body[:-1].rstrip()
-    tail = b",".join(b'"%b":%b' % (key.encode(), value) for key, value in stamps.items())
-    return b"%b%b%b}\n" % (own, b"" if own.endswith(b"{") else b",", tail)
+def splice(body: bytes, stamps: Mapping[str, bytes], *, is_empty: bool) -> bytes:
+    """A one-line object body with `stamps` behind its own keys, of which an empty one has none, and a newline."""
+    tail = b",".join([b'"%b":%b' % (key.encode(), value) for key, value in stamps.items()])
+    own = memoryview(body)[:-1]  # so that a large body is copied once, into the record
+    return b"".join((own, b"" if is_empty else b",", tail, b"}\n"))
 
 
 def rebuild(fields: Mapping[str, bytes | msgspec.Raw], stamps: Mapping[str, bytes]) -> bytes:

@@ -15,6 +15,7 @@ Rules (protocol §2.3-2.6, §6.6, §7.3, §7.5):
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 import orjson
@@ -28,7 +29,8 @@ from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
 
 MAX_TEXT = 2_000
 NOT_RUN = frozenset({429, 502, 503, 504})
-_ECHOES = (keys.TASK_INDEX, keys.ROLLOUT_INDEX, keys.ATTEMPT_INDEX)
+_ECHO_KEYS = (keys.TASK_INDEX, keys.ROLLOUT_INDEX, keys.ATTEMPT_INDEX)
+_ECHOES = frozenset(_ECHO_KEYS)
 _RESERVED = frozenset({keys.TRAJECTORY, keys.MODEL_CALL_CAPTURE, keys.PERF})
 
 Fields = Mapping[str, bytes | msgspec.Raw]
@@ -92,9 +94,14 @@ def stamps_of(identity: RowIdentity, attempt: int, server: EnvironmentServer) ->
         stamps[keys.ATTEMPT_INDEX] = b"%d" % attempt
     if identity.explicit_id is not None:
         stamps[keys.ROLLOUT_ID] = orjson.dumps(identity.explicit_id)
-    stamps[keys.ENVIRONMENT_SERVER] = orjson.dumps(server.name)
-    stamps[keys.RESULT_TYPE] = orjson.dumps(server.result_type)
+    stamps[keys.ENVIRONMENT_SERVER] = _quoted(server.name)
+    stamps[keys.RESULT_TYPE] = _quoted(server.result_type)
     return stamps
+
+
+@lru_cache(1024)
+def _quoted(text: str) -> bytes:
+    return orjson.dumps(text)
 
 
 def _settled(
@@ -109,7 +116,7 @@ def _settled(
     if body is None or not stamps.keys().isdisjoint(fields):
         record, reply_bytes = rebuild(fields, stamps), 0
     else:
-        record, reply_bytes = splice(body, stamps), len(body) - 1
+        record, reply_bytes = splice(body, stamps, is_empty=not fields), len(body) - 1
     if failure_class is not None:
         return Outcome(
             OutcomeKind.FAILURE,
@@ -213,8 +220,10 @@ def _failed(
 
 
 def _check_echo(identity: RowIdentity, attempt: int, fields: Fields) -> None:
+    if _ECHOES.isdisjoint(fields):
+        return
     expected = (identity.task_index, identity.rollout_index, attempt)
-    for key, own in zip(_ECHOES, expected, strict=True):
+    for key, own in zip(_ECHO_KEYS, expected, strict=True):
         if key in fields and (echo := _value(fields[key])) != own:
             raise _Unusable(f"the reply is stale: its {key} is {echo!r}, asked was {own!r}")
 

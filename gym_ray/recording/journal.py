@@ -24,17 +24,19 @@ class AppendFile:
 
     def append(self, records: list[bytes | memoryview]) -> None:
         """Write whole records, or raise and leave the file as it was."""
-        data = records[0] if len(records) == 1 else b"".join(records)
+        size = sum(map(len, records))
         try:
-            written = os.write(self._fd, data)
-            while written < len(data):
-                written += os.write(self._fd, memoryview(data)[written:])
+            written = os.writev(self._fd, records[:1024])
+            if written < size:
+                rest = memoryview(b"".join(records))[written:]
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
         except OSError as error:
             os.ftruncate(self._fd, self._end)
             raise RecordingError(
                 f"{self._path}: cannot write records: {error.strerror}; earlier records are intact"
             ) from error
-        self._end += len(data)
+        self._end += size
 
     def sync(self) -> None:
         """Have the disk confirm."""
