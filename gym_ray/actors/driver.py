@@ -169,7 +169,7 @@ class Driver:
         return StepRequest(
             ack=link.ack,
             leases=tuple(headers),
-            blob=Blob(b"".join(lines)),
+            blob=Blob(lines),
             cap=cap,
             cancelled_runs=cancelled,
             more=owed > len(headers),

@@ -148,7 +148,7 @@ class RemoteDriver:
         lines = lines or []
         sizes = tuple(map(len, lines))
         # No time limit of its own: reading the plan of a million rows takes its time, and a dead driver is seen at once
-        return await self._call(self._actor.open_run.remote(spec, sizes, Blob(b"".join(lines))), None)
+        return await self._call(self._actor.open_run.remote(spec, sizes, Blob(lines)), None)
 
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float

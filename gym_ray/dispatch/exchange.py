@@ -5,7 +5,7 @@ thousands of them cross a process border each second and a tuple of small values
 """
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -39,31 +39,55 @@ class CompletionHeader(NamedTuple):
     sends: int
 
 
+Buffer = bytes | memoryview
+
+LARGE_ITEM_BYTES = 32 << 10
+"""From here on an item travels by itself: a copy costs more than one buffer more."""
+
+
 class Blob:
-    """Bytes that Ray moves without copying them through a pickle stream: they travel out of band."""
+    """Items that Ray moves without copying them through a pickle stream: they travel out of band.
 
-    __slots__ = ("data",)
+    Small items are joined on the way; the receiver gets the same items, as views of what arrived.
+    """
 
-    def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        self.data = data
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Buffer]) -> None:
+        self.parts = parts
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return (_rebuild, (pickle.PickleBuffer(self.data),))
+        return (Blob._of_buffers, tuple(pickle.PickleBuffer(part) for part in _joined(self.parts)))
 
-    def __len__(self) -> int:
-        return len(self.data)
-
-
-def _rebuild(buffer: Any) -> Blob:
-    return Blob(memoryview(buffer))
+    @classmethod
+    def _of_buffers(cls, *buffers: Any) -> "Blob":
+        return cls([memoryview(buffer) for buffer in buffers])
 
 
 def slices(sizes: Iterable[int], blob: Blob) -> Iterator[memoryview]:
     """The items of a blob, without a copy, in the order of their headers."""
-    view, start = memoryview(blob.data), 0
+    parts = iter(blob.parts)
+    view, start = memoryview(b""), 0
     for size in sizes:
+        while start + size > len(view):  # this part is used up; an empty item needs none
+            view, start = memoryview(next(parts)), 0
         yield view[start : start + size]
         start += size
+
+
+def _joined(parts: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The same bytes in fewer parts; an item is never split."""
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) < LARGE_ITEM_BYTES:
+            small.append(part)
+            continue
+        if small:
+            yield b"".join(small)
+            small = []
+        yield part
+    if small:
+        yield b"".join(small)
 
 
 @dataclass(frozen=True, slots=True)

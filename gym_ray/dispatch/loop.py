@@ -161,7 +161,7 @@ class ShardLoop:
         return StepAnswer(
             seq=self._seq,
             completions=tuple(headers),
-            blob=Blob(b"".join(records)),
+            blob=Blob(records),
             released=released,
             in_flight=self._admission.in_flight,
             waiting=self._admission.waiting,

@@ -233,7 +233,7 @@ class EagerShard:
         for _ in range(self.turns):
             await asyncio.sleep(0)
         self.seq += 1
-        return StepAnswer(self.seq, (), Blob(b""), (), 0, 0)
+        return StepAnswer(self.seq, (), Blob([]), (), 0, 0)
 
     async def nudge(self) -> None:
         pass

@@ -42,7 +42,7 @@ def request(
     numbers: range | list[int] = range(0), *, ack: int = 0, cap: int = 4, seq: int = 1, **more: object
 ) -> StepRequest:
     headers = tuple(LeaseHeader("r", number, 0, 0, 2) for number in numbers)
-    return StepRequest(ack, headers, Blob(b"{}" * len(headers)), cap, lease_seq=seq, **more)  # type: ignore[arg-type]
+    return StepRequest(ack, headers, Blob([b"{}"] * len(headers)), cap, lease_seq=seq, **more)  # type: ignore[arg-type]
 
 
 def test_at_most_the_cap_is_in_flight_and_leases_start_in_order() -> None:
