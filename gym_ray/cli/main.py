@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gym_ray.cli.aggregate import aggregate
+from gym_ray.cli.plan import plan
 from gym_ray.cli.run import run
 from gym_ray.cli.serve_example import serve_example
 from gym_ray.errors import ConfigError, DeploymentUnreachableError, GymRayError, InputError, RoutingError
@@ -24,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(run)
+app.command()(plan)
 app.command()(aggregate)
 app.command("serve-example")(serve_example)
 

@@ -11,16 +11,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gym_ray.cli.options import (
+    Agent,
+    Concurrency,
     ConfigFiles,
     DeploymentFile,
+    ExcludeTaskIds,
     Fail,
     Head,
+    Input,
+    InterleaveRepeats,
     JsonOutput,
     Latency,
+    Limit,
+    NumRepeats,
     Overrides,
+    Sample,
+    Seed,
+    Shards,
     Tail,
+    TaskIds,
     Verbose,
 )
+from gym_ray.cli.plan import plan_text
 from gym_ray.cli.verbosity import set_verbosity
 
 if TYPE_CHECKING:
@@ -35,23 +47,26 @@ INTERRUPTED, TERMINATED = 130, 143
 
 def run(
     overrides: Overrides = None,
-    input_: Annotated[list[str] | None, typer.Option("--input", "-i", help="Input rows (JSONL); repeatable.")] = None,
+    input_: Input = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Output path DIR/STEM.jsonl; all files are named after it.")
     ] = None,
     head: Head = None,
     deployment: DeploymentFile = None,
     config: ConfigFiles = None,
-    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Run every row on this agent.")] = None,
-    shards: Annotated[int | None, typer.Option(help="Shard actors and record files. [default: 2]")] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(help="The cap: rollouts in flight over the whole run. [default: 256]")
-    ] = None,
-    num_repeats: Annotated[int | None, typer.Option(help="Rollouts of each task. [default: 1]")] = None,
-    limit: Annotated[int | None, typer.Option(help="Use only the first N input lines.")] = None,
-    interleave_repeats: Annotated[
-        bool | None, typer.Option("--interleave-repeats", help="Rollout 0 of every task before rollout 1 of any.")
-    ] = None,
+    agent: Agent = None,
+    shards: Shards = None,
+    concurrency: Concurrency = None,
+    num_repeats: NumRepeats = None,
+    limit: Limit = None,
+    interleave_repeats: InterleaveRepeats = None,
+    task_id: TaskIds = None,
+    exclude_task_id: ExcludeTaskIds = None,
+    sample: Sample = None,
+    seed: Seed = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan, as `gym-ray plan` does; send nothing.")
+    ] = False,
     disable_aggregation: Annotated[
         bool | None, typer.Option("--disable-aggregation", help="Do not call /aggregate_metrics at the end.")
     ] = None,
@@ -95,6 +110,10 @@ def run(
         "num_repeats": num_repeats,
         "limit": limit,
         "interleave_repeats": interleave_repeats,
+        "task_id": task_id or None,
+        "exclude_task_id": exclude_task_id or None,
+        "sample": sample,
+        "seed": seed,
         "disable_aggregation": disable_aggregation,
         "fresh": fresh,
         "executor": executor,
@@ -106,6 +125,9 @@ def run(
         if example:
             flags |= _example(stack, console, flags, latency, tail, fail)
         settings = load_settings(config or [], overrides or [], flags)
+        if dry_run:
+            out.write(plan_text(settings, json_output=json_output))
+            return
         if settings.output_jsonl_fpath is None:
             raise typer.BadParameter("name where records go, such as out/rollouts.jsonl", param_hint="--output")
         try:
