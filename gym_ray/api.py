@@ -149,6 +149,8 @@ class RolloutRunner:
             merge=config.merge_shards,
             aggregate=not config.disable_aggregation,
             aggregate_timeout_s=config.aggregate_timeout_s,
+            retry_requests=config.retry_requests,
+            rollout_timeout_s=config.rollout_timeout_s,
         )
         driver = await self._started_driver()
         await driver.open_run(spec, lines)
@@ -172,9 +174,7 @@ class RolloutRunner:
                 config = self.config
                 shard = ShardSpec(
                     servers=tuple(self._entered_deployment.environment_servers.values()),
-                    retry_requests=config.retry_requests,
                     retry_budget_s=config.retry_budget_s,
-                    rollout_timeout_s=config.rollout_timeout_s,
                     max_connections=config.cap if config.executor == "local" else -(-config.cap // config.shards),
                 )
                 spec = DriverSpec(shard=shard, shards=config.shards, cap=config.cap)

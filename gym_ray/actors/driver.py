@@ -95,6 +95,18 @@ class Driver:
         self._wake()
         return len(plan)
 
+    async def feed(self, run_id: str, lines: Iterable[bytes], *, is_last: bool) -> None:
+        """Give an open-ended run more rows; with `is_last` there are no more.
+
+        Raises:
+            RoutingError: a row names no server that this driver knows.
+        """
+        run = self._runs[run_id]
+        run.feed(lines)
+        run.is_sealed = is_last
+        self._consider(run)
+        self._wake()
+
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float
     ) -> tuple[int, tuple[Delivery, ...], RunView]:
@@ -246,7 +258,7 @@ class Driver:
         return False
 
     async def _lose(self, run: Run, number: int, attempt: int, reason: str, *, is_poison: bool) -> None:
-        if self._spec.shard.retry_requests and not is_poison:
+        if run.spec.retry_requests and not is_poison:
             run.give_back(number, started=True)
             self._consider(run)
             return

@@ -77,6 +77,9 @@ class DriverActor:
     async def open_run(self, spec: RunSpec, sizes: tuple[int, ...], blob: Blob) -> int:
         return await self._driver.open_run(spec, [bytes(line) for line in slices(sizes, blob)])
 
+    async def feed(self, run_id: str, sizes: tuple[int, ...], blob: Blob, *, is_last: bool) -> None:
+        await self._driver.feed(run_id, [bytes(line) for line in slices(sizes, blob)], is_last=is_last)
+
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float
     ) -> tuple[int, tuple[Delivery, ...], RunView]:
@@ -149,6 +152,10 @@ class RemoteDriver:
         sizes = tuple(map(len, lines))
         # No time limit of its own: reading the plan of a million rows takes its time, and a dead driver is seen at once
         return await self._call(self._actor.open_run.remote(spec, sizes, Blob(lines)), None)
+
+    async def feed(self, run_id: str, lines: list[bytes], *, is_last: bool) -> None:
+        sizes = tuple(map(len, lines))
+        await self._call(self._actor.feed.remote(run_id, sizes, Blob(lines), is_last=is_last), CALL_TIMEOUT_S)
 
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float

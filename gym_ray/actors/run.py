@@ -5,11 +5,11 @@ Invariant: an outcome is written before the ledger counts it, and counted before
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gym_ray.actors.plan import Plan
+from gym_ray.actors.plan import MemoryPlan, Plan
 from gym_ray.actors.spec import RunSpec
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.deliveries import Deliveries, Delivery
@@ -68,6 +68,7 @@ class Run:
         self.deliveries = Deliveries()
         self.phase = Phase.DISPATCHING
         self.is_stopped = False
+        self.is_sealed = not spec.is_open_ended
         self.report: RunReport | None = None
         self.error: BaseException | None = None
         self.changed = asyncio.Event()
@@ -87,8 +88,9 @@ class Run:
     @property
     def is_dispatched(self) -> bool:
         """True once nothing is in a shard's hands and nothing will be leased."""
-        leased = self.ledger.count(State.LEASED)
-        return leased == 0 and (self.is_stopped or self.ledger.count(State.OWED) == 0)
+        if self.ledger.count(State.LEASED):
+            return False
+        return self.is_stopped or (self.is_sealed and self.ledger.count(State.OWED) == 0)
 
     @property
     def _is_held_up(self) -> bool:
@@ -98,10 +100,35 @@ class Run:
         """Up to `limit` rollouts for a shard, in plan order."""
         if not self.wants_dispatch:
             return
+        spec = self.spec
         for number, attempt in self.ledger.lease(limit):
             line = self.plan.line(number)
             self.tally.started(1)
-            yield LeaseHeader(self.spec.run_id, number, attempt, self.plan.server(number), len(line)), line
+            header = LeaseHeader(
+                run=spec.run_id,
+                number=number,
+                attempt=attempt,
+                server=self.plan.server(number),
+                size=len(line),
+                retry_requests=spec.retry_requests,
+                timeout_s=spec.rollout_timeout_s,
+                is_plain=spec.is_plain,
+            )
+            yield header, line
+
+    def feed(self, lines: Iterable[bytes]) -> None:
+        """Plan more rows of an open-ended run.
+
+        Raises:
+            RoutingError: a row names no server that this driver knows.
+        """
+        if not isinstance(self.plan, MemoryPlan):
+            raise TypeError("only a run in memory takes more rows")
+        before = len(self.plan)
+        self.plan.add(lines)
+        for number in range(before, len(self.plan)):
+            self.tally.planned(self._servers[self.plan.server(number)].name, 1)
+        self.ledger.extend(len(self.plan) - before)
 
     def settle(self, header: CompletionHeader, record: memoryview | bytes) -> bool:
         """Count a written outcome; False for a second one of the same rollout, which is dropped."""

@@ -10,13 +10,13 @@ import time
 from gym_ray.actors.descriptors import make_room
 from gym_ray.actors.spec import ShardSpec
 from gym_ray.dispatch.admission import Lease
-from gym_ray.dispatch.exchange import CompletionHeader, StepAnswer, StepRequest
+from gym_ray.dispatch.exchange import CompletionHeader, LeaseHeader, StepAnswer, StepRequest
 from gym_ray.dispatch.loop import ShardLoop
 from gym_ray.environment.client import EnvironmentClient
 from gym_ray.environment.requests import run_body
 from gym_ray.identity import RowIdentity, read_identity
 from gym_ray.outcomes.judge import internal_fault, judge
-from gym_ray.outcomes.outcome import Outcome
+from gym_ray.outcomes.outcome import Outcome, OutcomeKind
 from gym_ray.outcomes.reply import Answered, Unanswered
 
 
@@ -26,7 +26,10 @@ class Shard:
     def __init__(self, spec: ShardSpec) -> None:
         make_room(spec.max_connections)
         self._spec = spec
-        self._client = EnvironmentClient(retry_requests=spec.retry_requests, retry_budget_s=spec.retry_budget_s)
+        self._clients = {
+            retry: EnvironmentClient(retry_requests=retry, retry_budget_s=spec.retry_budget_s)
+            for retry in (True, False)
+        }
         self._loop = ShardLoop(self._execute)
 
     async def step(self, request: StepRequest) -> StepAnswer:
@@ -40,7 +43,8 @@ class Shard:
     async def aclose(self) -> None:
         """Cancel what still runs, which closes its connections, then close the idle ones."""
         await self._loop.aclose()
-        await self._client.aclose()
+        for client in self._clients.values():
+            await client.aclose()
 
     async def _execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
         header, started_at = lease.header, time.perf_counter()
@@ -49,12 +53,14 @@ class Shard:
         try:
             identity = read_identity(lease.line)
             body = run_body(lease.line, identity, header.attempt)
-            reply: Answered | Unanswered = await self._client.post_run(
-                server.base_url, body, timeout_s=self._spec.rollout_timeout_s
-            )
+            client = self._clients[header.retry_requests]
+            reply: Answered | Unanswered = await client.post_run(server.base_url, body, timeout_s=header.timeout_s)
             sends = reply.sends
             latency_ms = (time.perf_counter() - started_at) * 1000
-            outcome = judge(identity, header.attempt, server, reply, header.run)
+            if header.is_plain and isinstance(reply, Answered) and 200 <= reply.status < 300:
+                outcome = Outcome(OutcomeKind.RESULT, reply.body)
+            else:
+                outcome = judge(identity, header.attempt, server, reply, header.run)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - a SystemExit here would hang the actor, a bug would lose a rollout
@@ -63,14 +69,11 @@ class Shard:
         return _completion(header, outcome, latency_ms, sends), outcome.record
 
 
-def _completion(
-    header: tuple[str, int, int, int, int], outcome: Outcome, latency_ms: float, sends: int
-) -> CompletionHeader:
-    run, number, attempt, _, _ = header
+def _completion(header: LeaseHeader, outcome: Outcome, latency_ms: float, sends: int) -> CompletionHeader:
     return CompletionHeader(
-        run=run,
-        number=number,
-        attempt=attempt,
+        run=header.run,
+        number=header.number,
+        attempt=header.attempt,
         kind=int(outcome.kind),
         size=len(outcome.record),
         reply_bytes=outcome.reply_bytes,

@@ -11,9 +11,7 @@ class ShardSpec:
     """How a shard talks to environment servers. A lease names its server by the position in `servers`."""
 
     servers: tuple[EnvironmentServer, ...]
-    retry_requests: bool
     retry_budget_s: float | None
-    rollout_timeout_s: float | None
     max_connections: int
     """Most attempts that will ever be in flight in this shard; it makes room for as many sockets, or refuses."""
 
@@ -44,6 +42,13 @@ class RunSpec:
     """How many record files of each kind there are; independent of how many actors dispatch."""
     deliver: bool = False
     """Hand every outcome to the caller through `next`."""
+    retry_requests: bool = True
+    """Replay what may have been delivered; without it that becomes a failure."""
+    rollout_timeout_s: float | None = None
+    is_plain: bool = False
+    """Deliver results as the servers' own replies, byte for byte; nothing is recorded."""
+    is_open_ended: bool = False
+    """More rows are fed later; the run ends only after `Driver.feed` has said that there are no more."""
     merge: bool = True
     aggregate: bool = True
     aggregate_timeout_s: float = 600.0

@@ -18,6 +18,10 @@ class LeaseHeader(NamedTuple):
     attempt: int
     server: int
     size: int
+    retry_requests: bool = True
+    timeout_s: float | None = None
+    is_plain: bool = False
+    """The caller wants the server's reply as it is, not a record."""
 
 
 class CompletionHeader(NamedTuple):

@@ -97,6 +97,11 @@ class Tally:
         self._classes: Counter[str] = Counter()
         self._history: deque[tuple[float, int]] = deque([(started_at, 0)])
 
+    def planned(self, server: str, count: int) -> None:
+        """Plan more rollouts."""
+        part = self._servers.setdefault(server, _Server(0))
+        part.planned += count
+
     def started(self, count: int) -> None:
         """Note rollouts that a shard now holds."""
         self._held += count

@@ -15,8 +15,8 @@ from gym_ray.outcomes.outcome import OutcomeKind
 SERVER = EnvironmentServer("env", "legacy_agent", "http://127.0.0.1:1", ("agent",), "agent")
 
 
-def driver_spec(*, shards: int = 2, cap: int = 8, retry_requests: bool = True) -> DriverSpec:
-    return DriverSpec(ShardSpec((SERVER,), retry_requests, None, None, cap), shards, cap)
+def driver_spec(*, shards: int = 2, cap: int = 8) -> DriverSpec:
+    return DriverSpec(ShardSpec((SERVER,), None, cap), shards, cap)
 
 
 def rows(count: int, repeats: int = 1) -> list[bytes]:

@@ -31,8 +31,8 @@ async def started(world: World, spec: DriverSpec | None = None) -> AsyncIterator
         await driver.aclose()
 
 
-def memory_run(run_id: str = "r", *, deliver: bool = True) -> RunSpec:
-    return RunSpec(run_id=run_id, agent_servers={"agent": 0}, deliver=deliver, aggregate=False)
+def memory_run(run_id: str = "r", **options: bool) -> RunSpec:
+    return RunSpec(run_id=run_id, agent_servers={"agent": 0}, **{"deliver": True, "aggregate": False} | options)
 
 
 async def everything(driver: Driver, run_id: str = "r") -> tuple[list[Delivery], RunView]:
@@ -93,8 +93,8 @@ async def test_leases_of_a_dead_shard_run_again_under_the_next_attempt() -> None
 
 async def test_without_replay_a_dead_shard_turns_its_leases_into_failures() -> None:
     world = World(lambda _: 0.05)
-    async with started(world, driver_spec(retry_requests=False)) as driver:
-        await driver.open_run(memory_run(), rows(40))
+    async with started(world) as driver:
+        await driver.open_run(memory_run(retry_requests=False), rows(40))
         await asyncio.sleep(0.02)
         await world.shards[0].die()
         got, view = await everything(driver)
@@ -201,6 +201,24 @@ async def test_an_omitted_rollout_stays_out_of_results_and_failures() -> None:
         await driver.open_run(memory_run(deliver=False), rows(5))
         _, view = await everything(driver)
     assert (view.progress.results, view.progress.failures, view.progress.omitted) == (0, 0, 5)
+
+
+async def test_an_open_ended_run_takes_rows_until_it_is_told_that_there_are_no_more() -> None:
+    world = World()
+    async with started(world) as driver:
+        await driver.open_run(memory_run(is_open_ended=True), [])
+        for start in (0, 10, 20):
+            await driver.feed("r", rows(30)[start : start + 10], is_last=False)
+            got: list[Delivery] = []
+            ack = 0
+            while len(got) < 10:
+                ack, batch, view = await driver.next("r", ack, 16, 1.0)
+                got += batch
+            assert view.phase is Phase.DISPATCHING
+        await driver.feed("r", [], is_last=True)
+        _, view = await everything(driver)
+    assert (view.phase, view.progress.planned, view.progress.results) == (Phase.DONE, 30, 30)
+    assert world.executions == Counter(range(30))
 
 
 async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:

@@ -32,10 +32,10 @@ def deployment() -> Iterator[ExampleDeployment]:
         yield deployment
 
 
-def spec(deployment: ExampleDeployment, *, shards: int = 2, cap: int = 16, retry_requests: bool = True) -> DriverSpec:
+def spec(deployment: ExampleDeployment, *, shards: int = 2, cap: int = 16) -> DriverSpec:
     block = deployment.config[ARITHMETIC]["environment_servers"]["single_agent_turn_legacy"]
     server = EnvironmentServer(ARITHMETIC, "single_agent_turn_legacy", f"http://{block['host']}:{block['port']}")
-    return DriverSpec(ShardSpec((server,), retry_requests, None, None, cap), shards, cap)
+    return DriverSpec(ShardSpec((server,), None, cap), shards, cap)
 
 
 def rows(repeats: int) -> list[bytes]:
@@ -48,8 +48,10 @@ def rows(repeats: int) -> list[bytes]:
     return lines
 
 
-async def run(driver: DriverHandle, lines: list[bytes]) -> AsyncIterator[tuple[Delivery, RunView]]:
-    await driver.open_run(RunSpec("r", {}, deliver=True, aggregate=False), lines)
+async def run(
+    driver: DriverHandle, lines: list[bytes], *, retry_requests: bool = True
+) -> AsyncIterator[tuple[Delivery, RunView]]:
+    await driver.open_run(RunSpec("r", {}, deliver=True, aggregate=False, retry_requests=retry_requests), lines)
     ack = 0
     while True:
         ack, batch, view = await driver.next("r", ack, 64, 5.0)
@@ -92,8 +94,8 @@ async def test_a_killed_shard_loses_nothing(deployment: ExampleDeployment) -> No
 async def test_without_replay_a_killed_shard_executes_nothing_twice(deployment: ExampleDeployment) -> None:
     outcomes: Counter[str | None] = Counter()
     numbers: Counter[int] = Counter()
-    async with started_driver(spec(deployment, retry_requests=False), "ray") as driver:
-        async for item, _ in run(driver, rows(1)):
+    async with started_driver(spec(deployment), "ray") as driver:
+        async for item, _ in run(driver, rows(1), retry_requests=False):
             numbers[item.header.number] += 1
             outcomes[item.header.failure_class] += 1
             if sum(numbers.values()) == 50:

@@ -91,7 +91,7 @@ from gym_ray.errors import ClusterError
 remote.PATIENCE_S = 1.0
 
 async def main():
-    spec = DriverSpec(ShardSpec((), True, None, None, 8), 2, 8, spawn_timeout_s=2.0)
+    spec = DriverSpec(ShardSpec((), None, 8), 2, 8, spawn_timeout_s=2.0)
     try:
         async with remote.remote_driver(spec):
             print("placed")
