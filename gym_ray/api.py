@@ -13,12 +13,13 @@ import msgspec
 
 from gym_ray.actors.backend import DriverHandle, started_driver
 from gym_ray.actors.conclude import aggregate_index, write_metrics
+from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.deployment.merged import Deployment, load_deployment
 from gym_ray.environment.client import EnvironmentClient
-from gym_ray.errors import AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError, ConfigError
+from gym_ray.errors import ConfigError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
@@ -141,7 +142,7 @@ class RolloutRunner:
             logger.warning("%s", warning)
         spec = RunSpec(
             run_id=secrets.token_hex(4),
-            agent_servers=_agent_servers(deployment),
+            agent_servers=agent_servers(deployment),
             planned=summary.rollouts,
             paths=paths,
             record_shards=config.shards,
@@ -223,18 +224,6 @@ async def aggregate_run(config: RolloutCollectionConfig) -> list[dict[str, Any]]
         await client.aclose()
     await asyncio.to_thread(write_metrics, paths, entries)
     return entries
-
-
-def _agent_servers(deployment: Deployment) -> dict[str, int]:
-    """Agent -> position of the server that fronts it, for agents that exactly one fronts."""
-    positions = {name: position for position, name in enumerate(deployment.environment_servers)}
-    fronted = {}
-    for agent in deployment.agents:
-        try:
-            fronted[agent] = positions[deployment.server_for_agent(agent).name]
-        except (AgentWithoutEnvironmentServerError, AmbiguousEnvironmentServerError):
-            continue  # the plan has refused every row that names it
-    return fronted
 
 
 def _is_over(view: RunView) -> bool:

@@ -26,7 +26,7 @@ class RowTemplate:
         document: RowDocument,
         destination: Destination,
         params: Mapping[str, Json],
-        stamps: Mapping[str, Json],
+        stamps: Mapping[str, Json | None],
         *,
         seeded: bool,
     ) -> None:
@@ -52,11 +52,11 @@ class RowTemplate:
         return splice(self._row, changes)
 
 
-def body_overhead(line: bytes) -> int:
-    """Bytes by which the first request of a materialized task differs from its line, for an estimate."""
+def episode_bytes(line: bytes) -> int:
+    """The length of the first request for a materialized row with one-digit numbers, without building it."""
     row = members(line)
-    parts = len(row[keys.TASK_ID]) + len(row[keys.TASK_INPUT])
-    return len(b'{"episode_id":{"rollout_id":"0-0","attempt":0},"task":{"task_id":,"task_input":}}') + parts - len(line)
+    frame = b'{"episode_id":{"rollout_id":"0-0","attempt":0},"task":{"task_id":,"task_input":}}'
+    return len(frame) + len(row[keys.TASK_ID]) + len(row[keys.TASK_INPUT])
 
 
 def seeded_params(params: Json, seed: int) -> Json:
@@ -101,11 +101,8 @@ def _changes(document: RowDocument, destination: Destination, params: Mapping[st
     if params:
         own = members(document.line).get(keys.RESPONSES_CREATE_PARAMS, b"{}")
         changes[keys.RESPONSES_CREATE_PARAMS] = splice(own if own.startswith(b"{") else b"{}", params)
-    if destination.is_new_agent:
-        changes[keys.AGENT_REF] = encode({keys.NAME: destination.agent})
+    if destination.is_new_agent and row.get(keys.AGENT_REF) != (reference := {keys.NAME: destination.agent}):
+        changes[keys.AGENT_REF] = encode(reference)
     if destination.stamp is not None and row.get(keys.ENVIRONMENT_SERVER) != destination.stamp:
         changes[keys.ENVIRONMENT_SERVER] = encode_text(destination.stamp)
-    if keys.ATTEMPT_INDEX in row:
-        # A plan says what runs, not how often it was tried: the ledger counts that
-        changes[keys.ATTEMPT_INDEX] = None
     return changes

@@ -45,6 +45,11 @@ class TaskChoice:
         """True if only tasks run that are named."""
         return self.ids is not None or bool(self.patterns)
 
+    @property
+    def is_everything(self) -> bool:
+        """True if every row runs."""
+        return not self.names_tasks and not self.excluded and self.sample is None
+
 
 class TaskSelector:
     """Selects while rows stream by; remembers digests of the tasks that it took."""
@@ -126,12 +131,13 @@ class TaskSelector:
 
     def _is_chosen(self, name: TaskName) -> bool:
         choice = self._choice
+        if choice.ids is not None and not self._is_named(name):
+            return False
         if choice.excluded and self._excluded.match(name):
             return False
-        if choice.patterns and not self._patterns.match(name):
-            return False
-        if choice.ids is None:
-            return True
+        return not choice.patterns or self._patterns.match(name)
+
+    def _is_named(self, name: TaskName) -> bool:
         asked = next((text for text in (name.full, name.inner) if text in self._wanted), None)
         if asked is None:
             if len(self._other_names) < MAX_OTHER_NAMES:

@@ -1,0 +1,306 @@
+"""`RolloutCollectionHelper`: the calls that training loops make, served by Ray shard actors or in this process."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import msgspec
+
+from gym_ray import keys
+from gym_ray.actors.backend import DriverHandle, started_driver
+from gym_ray.actors.routes import agent_servers
+from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
+from gym_ray.completions import RolloutCompletions
+from gym_ray.config import Executor
+from gym_ray.deployment.lookup import Deployment
+from gym_ray.deployment.merged import load_deployment
+from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.errors import ConfigError
+from gym_ray.identity import RowIdentity, read_identity
+from gym_ray.outcomes.failure_record import EpisodeId, RolloutFailureRecord
+from gym_ray.outcomes.judge import judge
+from gym_ray.outcomes.outcome import OutcomeKind
+from gym_ray.outcomes.reply import Answered
+from gym_ray.planning.examples import preprocess_examples
+from gym_ray.planning.given import GivenRow, given_rows
+from gym_ray.run_errors import error_of
+from gym_ray.sessions import DriverSession
+
+DEFAULT_MAX_IN_FLIGHT: Final = 1024
+"""What NeMo Gym's own client allows for each server; more is an argument away."""
+
+HeadAddress = str | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerClient:
+    """A deployment as it was when its config was read."""
+
+    head: str | None
+    deployment: Deployment
+
+    @property
+    def global_config_dict(self) -> dict[str, Any]:
+        """The merged config; it holds credentials."""
+        return self.deployment.config
+
+
+class RolloutCollectionHelper:
+    """Dispatches rows that the caller holds. Keeps its actors warm from call to call; `aclose` ends them.
+
+    Args:
+        executor: `ray`, or `local` to dispatch in this process; the semantics are the same.
+        shards: shard actors.
+        max_in_flight: rollouts in flight over all calls of this helper.
+        deployment: use this deployment instead of asking a head server.
+        reuse_server_client: read the config once for each head address instead of once for each call. Make a new helper
+            when the config behind an address changes.
+        ray_address: the cluster to join; default RAY_ADDRESS, else a local one.
+    """
+
+    def __init__(
+        self,
+        *,
+        executor: Executor = "ray",
+        shards: int = 2,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        deployment: Deployment | None = None,
+        reuse_server_client: bool = False,
+        ray_address: str | None = None,
+    ) -> None:
+        self._executor = executor
+        self._shards = shards
+        self._max_in_flight = max_in_flight
+        self._given = deployment
+        self._reuses = reuse_server_client
+        self._ray_address = ray_address
+        self._client: ServerClient | None = None
+        self._drivers: dict[tuple[Any, ...], DriverHandle] = {}
+        self._stack = AsyncExitStack()
+        self._starting = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Cancel what is in flight and end the actors that this helper started."""
+        self._drivers.clear()
+        await self._stack.aclose()
+
+    def preprocess_examples(self, examples: Iterable[Mapping[str, Any]], **options: Any) -> list[dict[str, Any]]:
+        """See `gym_ray.preprocess_examples`."""
+        return preprocess_examples(examples, **options)
+
+    def setup_server_client(self, head_server_config: HeadAddress = None) -> ServerClient:
+        """The deployment behind a head server; read anew unless this helper reuses its client. Blocks while it reads.
+
+        Args:
+            head_server_config: `HOST:PORT`, or a mapping with `host` and `port`; default as in `load_deployment`.
+
+        Raises:
+            DeploymentUnreachableError, ConfigError: it cannot be read or used.
+        """
+        head = _address(head_server_config)
+        if self._given is not None:
+            return ServerClient(head, self._given)
+        if self._reuses and self._client is not None and self._client.head == head:
+            return self._client
+        self._client = ServerClient(head, load_deployment(head=head))
+        return self._client
+
+    def run_examples(
+        self,
+        examples: Iterable[Mapping[str, Any]],
+        head_server_config: HeadAddress = None,
+        semaphore: asyncio.Semaphore | None = None,
+        route_failures_to_sidecar: bool = False,
+        environment_server_name: str | None = None,
+        *,
+        max_resident_tasks: int | None = None,
+        retry_requests: bool = True,
+        rollout_timeout_s: float | None = None,
+        **not_served: Any,
+    ) -> RolloutCompletions:
+        """Dispatch rows as they are; awaitables of `(row, result)` come in completion order.
+
+        Sources are resolved and names validated in this call; nothing is sent before the iterator is used. `result` is
+        exactly what `/run` returned. A failed `/run` raises from its awaitable, or with `route_failures_to_sidecar`
+        becomes a result with `_ng_failure_*` fields. `row` is a copy with its routing stamps.
+
+        Args:
+            semaphore: bounds what is in flight, in the order of the rows, together with other users of it.
+            environment_server_name: bind every row to this environment server.
+            max_resident_tasks: at most so many rows run, or have ended and are not claimed.
+            retry_requests: replay a request that may have been delivered.
+            rollout_timeout_s: wall-clock limit of one rollout.
+
+        Raises:
+            InputError, RoutingError: rows are wrong; all of them are listed.
+            ConfigError: an argument is wrong, or not served.
+        """
+        _refuse(not_served)
+        client = self.setup_server_client(head_server_config)
+        rows = given_rows(examples, client.deployment, environment_server_name=environment_server_name)
+        identities = [read_identity(given.line) for given in rows]
+
+        def meaning(delivery: Delivery) -> Any:
+            return _plain_result(delivery, identities[delivery.header.number], routes=route_failures_to_sidecar)
+
+        spec = RunSpec(
+            run_id=secrets.token_hex(8),
+            agent_servers=agent_servers(client.deployment),
+            deliver=True,
+            is_plain=True,
+            is_open_ended=True,
+            aggregate=False,
+            retry_requests=retry_requests,
+            rollout_timeout_s=rollout_timeout_s,
+        )
+        return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore)
+
+    def run_outcomes(
+        self,
+        examples: Iterable[Mapping[str, Any]],
+        head_server_config: HeadAddress = None,
+        semaphore: asyncio.Semaphore | None = None,
+        environment_server_name: str | None = None,
+        *,
+        run_id: str | None = None,
+        max_resident_tasks: int | None = None,
+        retry_requests: bool = True,
+        rollout_timeout_s: float | None = None,
+        **not_served: Any,
+    ) -> RolloutCompletions:
+        """As `run_examples`, but every outcome is a value: `(row, result dict | RolloutFailureRecord)`.
+
+        Results are validated and carry their identity stamps. Rows need a stable identity: call `preprocess_examples`
+        first, or give each an explicit `_ng_rollout_id`. Nothing is persisted.
+
+        Args:
+            run_id: names the run on every returned row; default the stamp that a row has, else one id for this call.
+        """
+        _refuse(not_served)
+        client = self.setup_server_client(head_server_config)
+        rows = given_rows(examples, client.deployment, environment_server_name=environment_server_name)
+        own_run_id = run_id or secrets.token_hex(8)
+        for position, given in enumerate(rows):
+            if read_identity(given.line).own_id is None:
+                raise ConfigError(
+                    f"rows[{position}]: run_outcomes needs _ng_task_index and _ng_rollout_index, or _ng_rollout_id: "
+                    "call preprocess_examples first"
+                )
+            if run_id is not None or keys.RUN_ID not in given.row:
+                given.row[keys.RUN_ID] = own_run_id
+        ids = [str(given.row[keys.RUN_ID]) for given in rows]
+
+        def meaning(delivery: Delivery) -> Any:
+            return _typed_result(delivery, ids[delivery.header.number])
+
+        spec = RunSpec(
+            run_id=secrets.token_hex(8),
+            agent_servers=agent_servers(client.deployment),
+            deliver=True,
+            is_open_ended=True,
+            aggregate=False,
+            retry_requests=retry_requests,
+            rollout_timeout_s=rollout_timeout_s,
+        )
+        return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore)
+
+    def _completions(
+        self,
+        client: ServerClient,
+        spec: RunSpec,
+        rows: list[GivenRow],
+        meaning: Any,
+        max_resident_tasks: int | None,
+        semaphore: asyncio.Semaphore | None,
+    ) -> RolloutCompletions:
+        if max_resident_tasks is not None and max_resident_tasks < 1:
+            raise ConfigError(f"max_resident_tasks must be at least 1, found {max_resident_tasks}")
+        servers = tuple(client.deployment.environment_servers.values())
+
+        async def driver() -> DriverHandle:
+            return await self._driver(servers)
+
+        session = DriverSession(driver, spec, [given.line for given in rows], meaning)
+        return RolloutCompletions(
+            [given.row for given in rows], session, max_resident=max_resident_tasks, semaphore=semaphore
+        )
+
+    async def _driver(self, servers: tuple[Any, ...]) -> DriverHandle:
+        """The warm driver for these servers; the first call starts it."""
+        async with self._starting:
+            if servers not in self._drivers:
+                connections = (
+                    self._max_in_flight if self._executor == "local" else -(-self._max_in_flight // self._shards)
+                )
+                shard = ShardSpec(servers=servers, retry_budget_s=None, max_connections=connections)
+                spec = DriverSpec(shard=shard, shards=self._shards, cap=self._max_in_flight)
+                self._drivers[servers] = await self._stack.enter_async_context(
+                    started_driver(spec, self._executor, self._ray_address)
+                )
+            return self._drivers[servers]
+
+
+def _plain_result(delivery: Delivery, identity: RowIdentity, *, routes: bool) -> Any:
+    """What the caller of `run_examples` gets: the reply as it is, a failure row, or an exception."""
+    if delivery.header.kind == OutcomeKind.RESULT:
+        try:
+            return _strictly_decoded(delivery.record)
+        except ValueError:
+            reply = Answered(200, delivery.record, "")
+            record = judge(identity, delivery.header.attempt, _NOBODY, reply, delivery.header.run).record
+    else:
+        record = delivery.record
+    row = json.loads(record)
+    if not routes:
+        return error_of(row, "/run")
+    return {key: value for key, value in row.items() if key.startswith(keys.FAILURE_PREFIX)}
+
+
+def _typed_result(delivery: Delivery, run_id: str) -> Any:
+    """What the caller of `run_outcomes` gets: the record of a result, or the typed record of a failure."""
+    row = _strictly_decoded(delivery.record) if delivery.record else {keys.FAILURE_CLASS: keys.KILL_SHAPED}
+    if delivery.header.kind == OutcomeKind.RESULT:
+        return row
+    own_id = read_identity(delivery.line).own_id or "unknown"
+    record = RolloutFailureRecord.of_row(row, EpisodeId(rollout_id=own_id, attempt=delivery.header.attempt), run_id)
+    return record.model_copy(update={"run_id": run_id})
+
+
+def _strictly_decoded(body: bytes) -> Any:
+    """The JSON value of a reply; a bare NaN is refused, numbers of any size are not."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.MsgspecError:
+        return json.loads(body, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(literal: str) -> Any:
+    raise ValueError(f"{literal} is not JSON")
+
+
+def _address(head: HeadAddress) -> str | None:
+    if head is None or isinstance(head, str):
+        return head
+    if "host" not in head or "port" not in head:
+        raise ConfigError(f"head_server_config: expected host and port, found {', '.join(head) or 'nothing'}")
+    return f"{head['host']}:{head['port']}"
+
+
+def _refuse(arguments: Mapping[str, Any]) -> None:
+    if arguments:
+        raise ConfigError(f"{', '.join(sorted(arguments))}: not served by this version of gym_ray; nothing was sent")
+
+
+_NOBODY = EnvironmentServer("", "", "")
+"""Stands for the server in a failure row whose stamps are not shown."""

@@ -1,0 +1,15 @@
+"""The contract, dispatched in this process."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gym_ray.helper import RolloutCollectionHelper
+from tests.collection.contract import CompletionsContract
+
+
+class TestLocal(CompletionsContract):
+    @pytest.fixture
+    async def helper(self) -> AsyncIterator[RolloutCollectionHelper]:
+        async with RolloutCollectionHelper(executor="local") as helper:
+            yield helper

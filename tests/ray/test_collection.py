@@ -1,0 +1,16 @@
+"""The contract of completions, dispatched by Ray actors."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gym_ray.helper import RolloutCollectionHelper
+from tests.collection.contract import CompletionsContract
+
+
+@pytest.mark.usefixtures("ray_cluster")
+class TestRay(CompletionsContract):
+    @pytest.fixture
+    async def helper(self) -> AsyncIterator[RolloutCollectionHelper]:
+        async with RolloutCollectionHelper(executor="ray") as helper:
+            yield helper
