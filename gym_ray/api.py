@@ -152,6 +152,9 @@ class RolloutRunner:
             aggregate_timeout_s=config.aggregate_timeout_s,
             retry_requests=config.retry_requests,
             rollout_timeout_s=config.rollout_timeout_s,
+            dispatch_budget_s=config.dispatch_budget_s,
+            drain_margin_s=config.drain_margin_s,
+            token_budget=config.token_budget,
         )
         driver = await self._started_driver()
         await driver.open_run(spec, lines)

@@ -83,6 +83,13 @@ class RolloutCollectionConfig(BaseModel):
     num_samples_in_parallel: int | None = Field(
         None, gt=0, description="The cap: rollouts in flight over the whole run."
     )
+    dispatch_budget_s: float | None = Field(
+        None, ge=0, description="Start rollouts only in the first so many seconds; 0 starts none."
+    )
+    drain_margin_s: float | None = Field(
+        None, ge=0, description="Start none in the last seconds of the budget; default: learned from durations."
+    )
+    token_budget: int | None = Field(None, ge=0, description="Start none once replies have reported so many tokens.")
     rollout_timeout_s: float | None = Field(None, gt=0, description="Wall-clock limit of one rollout; off by default.")
     retry_requests: bool = Field(True, description="Replay a request that may already have reached its server.")
     retry_budget_s: float | None = Field(None, gt=0, description="Most seconds that one rollout spends on retries.")

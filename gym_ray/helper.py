@@ -125,6 +125,8 @@ class RolloutCollectionHelper:
         environment_server_name: str | None = None,
         *,
         max_resident_tasks: int | None = None,
+        dispatch_budget_s: float | None = None,
+        drain_margin_s: float | None = None,
         retry_requests: bool = True,
         rollout_timeout_s: float | None = None,
         **not_served: Any,
@@ -139,6 +141,9 @@ class RolloutCollectionHelper:
             semaphore: bounds what is in flight, in the order of the rows, together with other users of it.
             environment_server_name: bind every row to this environment server.
             max_resident_tasks: at most so many rows run, or have ended and are not claimed.
+            dispatch_budget_s: start rows only in the first so many seconds; 0 starts none. A row that is not started
+                resolves to a result with `_ng_dispatch_drained`.
+            drain_margin_s: start none in the last seconds of the budget; default: learned from durations.
             retry_requests: replay a request that may have been delivered.
             rollout_timeout_s: wall-clock limit of one rollout.
 
@@ -163,6 +168,8 @@ class RolloutCollectionHelper:
             aggregate=False,
             retry_requests=retry_requests,
             rollout_timeout_s=rollout_timeout_s,
+            dispatch_budget_s=dispatch_budget_s,
+            drain_margin_s=drain_margin_s,
         )
         return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore)
 
@@ -175,6 +182,8 @@ class RolloutCollectionHelper:
         *,
         run_id: str | None = None,
         max_resident_tasks: int | None = None,
+        dispatch_budget_s: float | None = None,
+        drain_margin_s: float | None = None,
         retry_requests: bool = True,
         rollout_timeout_s: float | None = None,
         **not_served: Any,
@@ -212,6 +221,8 @@ class RolloutCollectionHelper:
             aggregate=False,
             retry_requests=retry_requests,
             rollout_timeout_s=rollout_timeout_s,
+            dispatch_budget_s=dispatch_budget_s,
+            drain_margin_s=drain_margin_s,
         )
         return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore)
 
@@ -253,6 +264,8 @@ class RolloutCollectionHelper:
 
 def _plain_result(delivery: Delivery, identity: RowIdentity, *, routes: bool) -> Any:
     """What the caller of `run_examples` gets: the reply as it is, a failure row, or an exception."""
+    if delivery.header.kind == OutcomeKind.WITHHELD:
+        return json.loads(delivery.record)
     if delivery.header.kind == OutcomeKind.RESULT:
         try:
             return _strictly_decoded(delivery.record)
@@ -270,7 +283,7 @@ def _plain_result(delivery: Delivery, identity: RowIdentity, *, routes: bool) ->
 def _typed_result(delivery: Delivery, run_id: str) -> Any:
     """What the caller of `run_outcomes` gets: the record of a result, or the typed record of a failure."""
     row = _strictly_decoded(delivery.record) if delivery.record else {keys.FAILURE_CLASS: keys.KILL_SHAPED}
-    if delivery.header.kind == OutcomeKind.RESULT:
+    if delivery.header.kind in (OutcomeKind.RESULT, OutcomeKind.WITHHELD):
         return row
     own_id = read_identity(delivery.line).own_id or "unknown"
     record = RolloutFailureRecord.of_row(row, EpisodeId(rollout_id=own_id, attempt=delivery.header.attempt), run_id)

@@ -168,14 +168,22 @@ class Driver:
     def _request(self, link: ShardLink) -> StepRequest:
         link.cap = cap = split_cap(self._spec.cap, len(self._links))[self._links.index(link)]
         owed = sum(run.leasable for run in self._runs.values())
-        limit = credit(cap=cap, held=len(link.leases), rate_per_s=link.rate_per_s, owed=owed, shards=len(self._links))
+        limit = credit(
+            cap=cap,
+            held=len(link.leases),
+            rate_per_s=link.rate_per_s,
+            owed=owed,
+            shards=len(self._links),
+            has_reserve=not any(run.budget.is_limited for run in self._runs.values()),
+        )
         headers: list[LeaseHeader] = []
         lines: list[bytes] = []
         for run in list(self._runs.values()):
-            for header, line in run.lease(limit - len(headers)):
+            for header, line in run.lease(limit - len(headers), self._clock()):
                 headers.append(header)
                 lines.append(line)
                 link.leases[header.run, header.number] = header.attempt
+            self._consider(run)  # a spent budget may have ended it just now
         link.lease_seq += bool(headers)
         cancelled, link.cancelled = tuple(link.cancelled), []
         return StepRequest(

@@ -4,14 +4,19 @@ Invariant: an outcome is written before the ledger counts it, and counted before
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
+from gym_ray import keys
 from gym_ray.actors.plan import MemoryPlan, Plan
 from gym_ray.actors.spec import RunSpec
 from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.dispatch.budget import DispatchBudget
 from gym_ray.dispatch.deliveries import Deliveries, Delivery
 from gym_ray.dispatch.exchange import CompletionHeader, LeaseHeader
 from gym_ray.dispatch.ledger import Ledger, State
@@ -19,6 +24,8 @@ from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress, Tally
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.recording.journal import Recorder
+
+logger = logging.getLogger("gym_ray.run")
 
 _STATE_OF = {OutcomeKind.RESULT: State.RESULT, OutcomeKind.FAILURE: State.FAILURE, OutcomeKind.OMITTED: State.OMITTED}
 
@@ -66,6 +73,7 @@ class Run:
         by_server = Counter(plan.server(number) for number in range(len(plan)))
         self.tally = Tally({server.name: by_server[i] for i, server in enumerate(servers) if by_server[i]}, cap, now)
         self.deliveries = Deliveries()
+        self.budget = DispatchBudget(spec.dispatch_budget_s, spec.drain_margin_s, spec.token_budget, now)
         self.phase = Phase.DISPATCHING
         self.is_stopped = False
         self.is_sealed = not spec.is_open_ended
@@ -96,10 +104,14 @@ class Run:
     def _is_held_up(self) -> bool:
         return self.spec.deliver and self.deliveries.is_full
 
-    def lease(self, limit: int) -> Iterator[tuple[LeaseHeader, bytes]]:
-        """Up to `limit` rollouts for a shard, in plan order."""
-        if not self.wants_dispatch:
+    def lease(self, limit: int, now: float) -> Iterator[tuple[LeaseHeader, bytes]]:
+        """Up to `limit` rollouts for a shard, in plan order; none once a budget is spent, which ends those owed."""
+        if not self.wants_dispatch or limit <= 0:
             return
+        if (reason := self.budget.out_of_time(now)) is not None:
+            self._withhold(State.DRAINED, reason)
+        elif (reason := self.budget.out_of_tokens) is not None:
+            self._withhold(State.OMITTED, reason)
         spec = self.spec
         for number, attempt in self.ledger.lease(limit):
             line = self.plan.line(number)
@@ -113,6 +125,7 @@ class Run:
                 retry_requests=spec.retry_requests,
                 timeout_s=spec.rollout_timeout_s,
                 is_plain=spec.is_plain,
+                counts_tokens=self.budget.counts_tokens,
             )
             yield header, line
 
@@ -146,9 +159,35 @@ class Run:
             terminal=header.terminal,
             sends=header.sends,
         )
+        if kind is OutcomeKind.RESULT:
+            self.budget.took(header.latency_ms / 1000, header.tokens)
         if self.spec.deliver:
             self.deliveries.put(Delivery(header, self.plan.line(header.number), bytes(record)))
         return True
+
+    def _withhold(self, state: State, reason: str) -> None:
+        numbers = self.ledger.withhold(state)
+        if not numbers:
+            return
+        logger.warning("%d rollouts were not started: %s", len(numbers), reason)
+        self.tally.withheld(len(numbers), is_drained=state is State.DRAINED)
+        if self.spec.deliver:
+            record = msgspec.json.encode(
+                {
+                    keys.FAILURE_CLASS: keys.CANCELLED,
+                    keys.NO_PERSIST: True,
+                    keys.DISPATCH_DRAINED: True,
+                    keys.ERROR_MESSAGE: reason,
+                }
+            )
+            for number in numbers:
+                header = CompletionHeader(
+                    run=self.spec.run_id, number=number, attempt=self.ledger.attempts(number),
+                    kind=int(OutcomeKind.WITHHELD), size=len(record), reply_bytes=0, latency_ms=0.0, reward=None,
+                    masked=False, failure_class=keys.CANCELLED, terminal=False, tokens=None, sends=0,
+                )  # fmt: skip
+                self.deliveries.put(Delivery(header, self.plan.line(number), record))
+        self.changed.set()
 
     def give_back(self, number: int, *, started: bool) -> None:
         """Owe a leased rollout again."""

@@ -18,6 +18,7 @@ from gym_ray.identity import RowIdentity, read_identity
 from gym_ray.outcomes.judge import internal_fault, judge
 from gym_ray.outcomes.outcome import Outcome, OutcomeKind
 from gym_ray.outcomes.reply import Answered, Unanswered
+from gym_ray.outcomes.usage import total_tokens
 
 
 class Shard:
@@ -49,7 +50,7 @@ class Shard:
     async def _execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
         header, started_at = lease.header, time.perf_counter()
         server = self._spec.servers[header.server]
-        identity, sends = RowIdentity(), 0
+        identity, sends, tokens = RowIdentity(), 0, None
         try:
             identity = read_identity(lease.line)
             body = run_body(lease.line, identity, header.attempt)
@@ -57,6 +58,8 @@ class Shard:
             reply: Answered | Unanswered = await client.post_run(server.base_url, body, timeout_s=header.timeout_s)
             sends = reply.sends
             latency_ms = (time.perf_counter() - started_at) * 1000
+            if header.counts_tokens and isinstance(reply, Answered):
+                tokens = total_tokens(reply.body)
             if header.is_plain and isinstance(reply, Answered) and 200 <= reply.status < 300:
                 outcome = Outcome(OutcomeKind.RESULT, reply.body)
             else:
@@ -66,10 +69,12 @@ class Shard:
         except BaseException as error:  # noqa: BLE001 - a SystemExit here would hang the actor, a bug would lose a rollout
             latency_ms = (time.perf_counter() - started_at) * 1000
             outcome = internal_fault(identity, header.attempt, server, error, header.run)
-        return _completion(header, outcome, latency_ms, sends), outcome.record
+        return _completion(header, outcome, latency_ms, sends, tokens), outcome.record
 
 
-def _completion(header: LeaseHeader, outcome: Outcome, latency_ms: float, sends: int) -> CompletionHeader:
+def _completion(
+    header: LeaseHeader, outcome: Outcome, latency_ms: float, sends: int, tokens: int | None
+) -> CompletionHeader:
     return CompletionHeader(
         run=header.run,
         number=header.number,
@@ -82,6 +87,6 @@ def _completion(header: LeaseHeader, outcome: Outcome, latency_ms: float, sends:
         masked=outcome.masked,
         failure_class=outcome.failure_class,
         terminal=outcome.terminal,
-        tokens=outcome.tokens,
+        tokens=tokens,
         sends=sends,
     )

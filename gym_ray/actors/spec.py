@@ -45,6 +45,9 @@ class RunSpec:
     retry_requests: bool = True
     """Replay what may have been delivered; without it that becomes a failure."""
     rollout_timeout_s: float | None = None
+    dispatch_budget_s: float | None = None
+    drain_margin_s: float | None = None
+    token_budget: int | None = None
     is_plain: bool = False
     """Deliver results as the servers' own replies, byte for byte; nothing is recorded."""
     is_open_ended: bool = False

@@ -14,8 +14,8 @@ W = TypeVar("W")
 class Claims(Generic[T, W]):
     """Outcomes `T` that have come, and waiters `W` in line for them.
 
-    In bounded mode whoever asks after the closing is refused even if an outcome is there; in eager mode what is there is
-    still handed out.
+    In bounded mode whoever asks after the closing is refused even if an outcome is there; in eager mode what is there
+    is still handed out.
     """
 
     def __init__(self, *, is_bounded: bool) -> None:

@@ -22,6 +22,7 @@ class LeaseHeader(NamedTuple):
     timeout_s: float | None = None
     is_plain: bool = False
     """The caller wants the server's reply as it is, not a record."""
+    counts_tokens: bool = False
 
 
 class CompletionHeader(NamedTuple):

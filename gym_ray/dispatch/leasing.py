@@ -16,7 +16,7 @@ def split_cap(cap: int, shards: int) -> list[int]:
     return [share + (index < rest) for index in range(shards)]
 
 
-def credit(*, cap: int, held: int, rate_per_s: float, owed: int, shards: int) -> int:
+def credit(*, cap: int, held: int, rate_per_s: float, owed: int, shards: int, has_reserve: bool = True) -> int:
     """Leases to hand a shard now.
 
     Args:
@@ -25,9 +25,11 @@ def credit(*, cap: int, held: int, rate_per_s: float, owed: int, shards: int) ->
         rate_per_s: rollouts that it ended per second lately.
         owed: rollouts of all runs that nobody holds.
         shards: shards that share them.
+        has_reserve: False where a lease must start at once, because a budget decides at that moment whether it may.
     """
     if cap == 0:
         return 0
     reserve = min(max(cap // 4, round(rate_per_s * ROUND_TRIP_S), 1), MAX_RESERVE, owed // (2 * shards))
+    reserve *= has_reserve
     fair = -(-owed // shards)  # a shard that asks first must not take the work of the others
     return max(0, min(cap + reserve - held, fair))

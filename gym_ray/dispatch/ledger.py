@@ -76,6 +76,13 @@ class Ledger:
             limit -= 1
             yield number, attempt
 
+    def withhold(self, state: State) -> list[int]:
+        """End every owed rollout as `state`, because none may start any more; returns their numbers in plan order."""
+        numbers = [number for number, held in enumerate(self._states) if held == State.OWED]
+        for number in numbers:
+            self._move(number, state)
+        return numbers
+
     def settle(self, number: int, state: State) -> bool:
         """Record how a rollout ended; False if it had ended before, so that the caller drops the second record."""
         if self._states[number] > State.LEASED:

@@ -110,9 +110,12 @@ class Tally:
         """Note rollouts that came back without an outcome."""
         self._held -= count
 
-    def drained(self, count: int) -> None:
-        """Note rollouts that the budget left no time for."""
-        self._drained += count
+    def withheld(self, count: int, *, is_drained: bool) -> None:
+        """Note rollouts that never start: the budget left no time for them, or no tokens."""
+        if is_drained:
+            self._drained += count
+        else:
+            self._kinds[OutcomeKind.OMITTED] += count
 
     def finished(
         self,

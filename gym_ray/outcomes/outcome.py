@@ -13,6 +13,8 @@ class OutcomeKind(IntEnum):
     """The sidecar."""
     OMITTED = 2
     """Nowhere: the server asked for no record; the rollout stays owed."""
+    WITHHELD = 3
+    """Nowhere: it never started, because a budget was spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,5 @@ class Outcome:
     masked: bool = False
     failure_class: str | None = None
     terminal: bool = False
-    tokens: int | None = None
-    """`response.usage.total_tokens` of a result, where reported."""
     reply_bytes: int = 0
     """If positive, `record[:reply_bytes] + b"}"` is the server's own reply object, byte for byte."""

@@ -1,7 +1,7 @@
-"""Rows that are dispatched as they are given: resolved and checked against the deployment, neither repeated nor numbered.
+"""Rows that are dispatched as they are given: resolved and checked against the deployment, not repeated or numbered.
 
-What `run_examples` and `run_outcomes` do with their rows (source: protocol §5.6, §6.1). Nothing is sent unless every row
-is valid; the rows of the caller are not changed.
+What `run_examples` and `run_outcomes` do with their rows (source: protocol §5.6, §6.1). Nothing is sent unless every
+row is valid; the rows of the caller are not changed.
 """
 
 import json

@@ -31,9 +31,12 @@ class World:
     """Every shard that was ever spawned, and every execution that any of them began."""
 
     def __init__(
-        self, seconds: Callable[[int], float] = lambda _: 0.001, kind: OutcomeKind = OutcomeKind.RESULT
+        self,
+        seconds: Callable[[int], float] = lambda _: 0.001,
+        kind: OutcomeKind = OutcomeKind.RESULT,
+        tokens: int | None = None,
     ) -> None:
-        self.seconds, self.kind = seconds, kind
+        self.seconds, self.kind, self.tokens = seconds, kind, tokens
         self.shards: list[FakeShard] = []
         self.executions: Counter[int] = Counter()
         self.attempts: dict[int, list[int]] = {}
@@ -62,7 +65,7 @@ class World:
         return (
             CompletionHeader(
                 header.run, header.number, header.attempt, int(self.kind), len(record), len(record) - 2, 1.0, 1.0,
-                False, failure, False, None, 1,
+                False, failure, False, self.tokens, 1,
             ),
             record,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ async def started(world: World, spec: DriverSpec | None = None) -> AsyncIterator
         await driver.aclose()
 
 
-def memory_run(run_id: str = "r", **options: bool) -> RunSpec:
+def memory_run(run_id: str = "r", **options: Any) -> RunSpec:
     return RunSpec(run_id=run_id, agent_servers={"agent": 0}, **{"deliver": True, "aggregate": False} | options)
 
 
@@ -219,6 +220,35 @@ async def test_an_open_ended_run_takes_rows_until_it_is_told_that_there_are_no_m
         _, view = await everything(driver)
     assert (view.phase, view.progress.planned, view.progress.results) == (Phase.DONE, 30, 30)
     assert world.executions == Counter(range(30))
+
+
+async def test_a_zero_budget_drains_everything_without_a_request() -> None:
+    world = World()
+    async with started(world) as driver:
+        await driver.open_run(memory_run(dispatch_budget_s=0.0), rows(20))
+        got, view = await everything(driver)
+    assert not world.executions
+    assert (view.phase, view.progress.drained, view.progress.owed) == (Phase.DONE, 20, 0)
+    assert numbers(got) == Counter(range(20))
+    assert all(json.loads(item.record)["_ng_dispatch_drained"] for item in got)
+
+
+async def test_a_spent_budget_lets_what_is_in_flight_end() -> None:
+    world = World(lambda _: 0.1)
+    async with started(world, driver_spec(cap=4)) as driver:
+        await driver.open_run(memory_run(dispatch_budget_s=0.15), rows(40))
+        _, view = await everything(driver)
+    assert view.progress.results == sum(world.executions.values()) < 40
+    assert view.progress.results + view.progress.drained == 40
+
+
+async def test_a_spent_token_budget_omits_what_has_not_started() -> None:
+    world = World(lambda _: 0.02, tokens=100)
+    async with started(world, driver_spec(cap=4)) as driver:
+        await driver.open_run(memory_run(token_budget=450), rows(40))
+        _, view = await everything(driver)
+    assert 5 <= view.progress.results == sum(world.executions.values()) <= 5 + 3
+    assert view.progress.results + view.progress.omitted == 40
 
 
 async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:

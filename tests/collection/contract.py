@@ -269,6 +269,16 @@ class CompletionsContract:
                 got = [row["_ng_task_index"] async for row, _ in helper.run_examples(rows, served.head_address)]
                 assert sorted(got) == [0, 1]
 
+    async def test_a_zero_budget_drains_everything(
+        self, helper: RolloutCollectionHelper, served: ExampleDeployment
+    ) -> None:
+        completions = helper.run_examples(numbered(helper, 5), served.head_address, dispatch_budget_s=0.0)
+        results = [result async for _, result in completions]
+        assert executed(served) == 0
+        assert [set(result) for result in results] == [
+            {"_ng_failure_class", "_ng_no_persist", "_ng_dispatch_drained", "error_message"}
+        ] * 5
+
     async def test_no_rows_is_no_work(self, helper: RolloutCollectionHelper, served: ExampleDeployment) -> None:
         assert [pair async for pair in helper.run_examples([], served.head_address)] == []
 

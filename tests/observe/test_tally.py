@@ -12,13 +12,13 @@ def finish(tally: Tally, kind: OutcomeKind = OutcomeKind.RESULT, reward: float |
     tally.finished("env", kind, reward=reward, **given)  # type: ignore[arg-type]
 
 
-@given(st.lists(st.sampled_from(OutcomeKind), max_size=50), st.integers(0, 10))
+@given(st.lists(st.sampled_from(list(OutcomeKind)[:3]), max_size=50), st.integers(0, 10))
 def test_the_equation_holds(kinds: list[OutcomeKind], drained: int) -> None:
     tally = Tally({"env": len(kinds) + drained + 3}, 4, 0.0)
     tally.started(len(kinds) + 2)
     for kind in kinds:
         finish(tally, kind, failure_class="c" if kind is OutcomeKind.FAILURE else None)
-    tally.drained(drained)
+    tally.withheld(drained, is_drained=True)
     progress = tally.snapshot(1.0)
     assert progress.planned == sum(getattr(progress, part) for part in progress.parts)
     assert progress.owed == 3
