@@ -96,7 +96,7 @@ class RolloutCollectionConfig(BaseModel):
     shards: int = Field(2, ge=1, le=1024, description="Shard actors, and the number of record files of each kind.")
     ray_address: str | None = Field(None, description="Ray cluster to join; default: RAY_ADDRESS, else a local one.")
 
-    @field_validator("task_ids", mode="before")
+    @field_validator("task_ids", "task_id", "exclude_task_id", mode="before")
     @classmethod
     def _ids_are_text(cls, ids: Any) -> Any:
         """An id like 17 is read as a number from a command line or a YAML file, but rows compare it as text."""

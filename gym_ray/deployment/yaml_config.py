@@ -19,22 +19,31 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def parse_config(text: str, where: str) -> dict[str, Any]:
-    """The config as plain values. JSON text is YAML too.
+    """The config as plain values, resolved leniently. JSON text is YAML too.
 
     Raises:
         ConfigError: not YAML, not a mapping, or an interpolation that cannot even be read.
     """
+    return resolve_config(read_mapping(text, where, "server instances"))
+
+
+def read_mapping(text: str, where: str, what: str) -> DictConfig:
+    """The mapping in a YAML text, with its interpolations as they are. `what` it should hold is for the message.
+
+    Raises:
+        ConfigError: not YAML, not a mapping, or an interpolation that cannot even be read; the text is never quoted.
+    """
     try:
         # First, because `OmegaConf.create` takes a single word for a mapping and trips over a single number
         if not isinstance(yaml.compose(text, _LOADER), yaml.MappingNode):
-            raise ConfigError(f"{where}: expected a mapping of server instances, found something else")
+            raise ConfigError(f"{where}: expected a mapping of {what}, found something else")
         config = OmegaConf.create(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{where}: expected YAML, but it cannot be read: {_place(error)}") from None
     except OmegaConfBaseException as error:
         raise ConfigError(f"{where}: {error.full_key or 'a value'}: the interpolation in it cannot be read") from None
     assert isinstance(config, DictConfig)
-    return resolve_config(config)
+    return config
 
 
 def resolve_config(config: Mapping[Any, Any] | DictConfig) -> dict[str, Any]:

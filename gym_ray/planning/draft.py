@@ -25,8 +25,8 @@ class Draft:
     A file is open only while a buffer of it is written, so many shards do not need as many file descriptors.
     """
 
-    def __init__(self, targets: Iterable[Path]) -> None:
-        """Nothing is created before a line is written.
+    def __init__(self, targets: Iterable[Path], buffer_bytes: int = BUFFER_BYTES) -> None:
+        """Nothing is created before a buffer is full.
 
         Raises:
             RecordingError: here and in every method, if the file system refuses.
@@ -35,7 +35,7 @@ class Draft:
         self._targets = list(targets)
         self._files = [target.with_name(f".{target.name}.{token}.tmp") for target in self._targets]
         self._buffers = [bytearray() for _ in self._files]
-        self._room = min(MAX_BUFFER_BYTES, BUFFER_BYTES // max(len(self._files), 1))
+        self._room = min(MAX_BUFFER_BYTES, buffer_bytes // max(len(self._files), 1))
 
     def put(self, number: int, line: bytes) -> None:
         """Append a line, given without its end, to a file."""
@@ -68,9 +68,9 @@ class Draft:
                 file.unlink(missing_ok=True)
 
     @contextmanager
-    def reader(self) -> "Iterator[DraftReader]":
+    def reader(self, max_open_files: int = MAX_OPEN_FILES) -> "Iterator[DraftReader]":
         """For reading lines of the flushed files at any place."""
-        reader = DraftReader(self._files)
+        reader = DraftReader(self._files, max_open_files)
         try:
             yield reader
         finally:
@@ -85,8 +85,9 @@ class Draft:
 class DraftReader:
     """Reads pieces of files by place; keeps some of the files open."""
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(self, files: list[Path], max_open_files: int) -> None:
         self._files = files
+        self._max_open_files = max_open_files
         self._descriptors: dict[int, int] = {}
 
     def read(self, number: int, offset: int, length: int) -> bytes:
@@ -94,7 +95,7 @@ class DraftReader:
         with _recording_errors():
             descriptor = self._descriptors.get(number)
             if descriptor is None:
-                if len(self._descriptors) >= MAX_OPEN_FILES:
+                if len(self._descriptors) >= self._max_open_files:
                     os.close(self._descriptors.pop(next(iter(self._descriptors))))
                 descriptor = self._descriptors[number] = os.open(self._files[number], os.O_RDONLY)
             return os.pread(descriptor, length, offset)

@@ -33,14 +33,15 @@ def read_facts(row: Mapping[str, Any]) -> RowFacts:
         ValueError: a key that decides the way has a value of the wrong type; the message names the key.
     """
     task_id = row.get(keys.TASK_ID)
-    is_materialized = isinstance(task_id, Mapping) and keys.TASK_INPUT in row
-    taskset = task_id.get(keys.TASKSET) if is_materialized and isinstance(task_id, Mapping) else None
+    taskset, is_materialized = None, False
+    if keys.TASK_INPUT in row and isinstance(task_id, Mapping):
+        taskset, is_materialized = task_id.get(keys.TASKSET), True
     return RowFacts(
         agent=_agent(row.get(keys.AGENT_REF)),
-        source=_name(row, keys.TASK_SOURCE),
+        source=_name(row, keys.TASK_SOURCE) or None,
         taskset=taskset if isinstance(taskset, str) and taskset else None,
         is_materialized=is_materialized,
-        server=_name(row, keys.ENVIRONMENT_SERVER),
+        server=_name(row, keys.ENVIRONMENT_SERVER) or None,
     )
 
 
@@ -82,7 +83,7 @@ def check_stamps(row: Mapping[str, Any], *, is_materialized: bool) -> None:
 def _agent(reference: Any) -> str | None:
     if reference is None:
         return None
-    if not isinstance(reference, Mapping):
+    if not isinstance(reference, dict | Mapping):  # `dict` first: asking the abstract class costs five times as much
         raise ValueError(f"{keys.AGENT_REF}: expected an object with a name, found {_shown(reference)}")
     name = reference.get(keys.NAME)
     if name is not None and not isinstance(name, str):
@@ -92,7 +93,7 @@ def _agent(reference: Any) -> str | None:
 
 def _name(row: Mapping[str, Any], key: str) -> str | None:
     name = row.get(key)
-    if name is not None and not (isinstance(name, str) and name):
+    if name is not None and not isinstance(name, str):
         raise ValueError(f"{key}: expected a name, found {_shown(name)}")
     return name
 

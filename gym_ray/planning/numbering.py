@@ -12,17 +12,17 @@ from gym_ray.planning.digest_index import DIGEST_BYTES, DigestIndex
 from gym_ray.rows.source_row import SourceRow
 
 
-def text_digest(text: bytes, end: bytes = b"") -> bytes:
+def text_digest(text: bytes) -> bytes:
     """A digest of a text that serves as its identity: two texts of a plan will not have the same."""
-    digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES)
-    digest.update(end)
-    return digest.digest()
+    return hashlib.blake2b(text, digest_size=DIGEST_BYTES).digest()
 
 
 def text_identity(row: SourceRow) -> bytes:
     """The digest of the text by which a row without an index is told from others."""
     text = row.line if row.identity_text is None else row.identity_text
-    return text_digest(text, b"\n" if row.is_terminated else b"")
+    if row.is_terminated:
+        return text_digest(text)
+    return hashlib.blake2b(text, digest_size=DIGEST_BYTES, person=b"unterminated").digest()
 
 
 def index_identity(index: int) -> bytes:

@@ -17,7 +17,7 @@ from gym_ray.planning.digest_index import DigestIndex
 from gym_ray.planning.facts import RowFacts, check_stamps, given_task_index, read_facts
 from gym_ray.planning.numbering import Numbering, Task, index_identity, text_digest, text_identity
 from gym_ray.planning.problems import Problem, Problems
-from gym_ray.planning.rendering import RowTemplate, body_overhead
+from gym_ray.planning.rendering import RowTemplate, episode_bytes
 from gym_ray.planning.routing import Destination, Router
 from gym_ray.planning.sampling import Sample, sample_key
 from gym_ray.planning.selection import TaskSelector
@@ -63,15 +63,24 @@ class PlanSummary:
 class Planner:
     """The state of one plan."""
 
-    def __init__(self, shaping: Shaping, deployment: Deployment | None) -> None:
+    def __init__(self, shaping: Shaping, deployment: Deployment | None, *, keeps_attempts: bool = False) -> None:
+        """Without a deployment nothing is resolved or checked against one.
+
+        `keeps_attempts`: leave the attempt numbers of rows as they are. A plan drops them: it says what runs, not how
+        often that was tried, which the ledger counts.
+        """
         self.numbering = Numbering()
         self.problems = Problems()
         self._shaping = shaping
         self._overrides = {key: encode(value) for key, value in shaping.overrides.items()}
-        self._stamps = {} if shaping.skills_ref is None else {keys.SKILLS_REF: encode(shaping.skills_ref)}
+        self._stamps: dict[str, Json | None] = (
+            {} if shaping.skills_ref is None else {keys.SKILLS_REF: encode(shaping.skills_ref)}
+        )
         self._router = Router(shaping, deployment)
+        self._selects = not shaping.choice.is_everything
         self._selector = TaskSelector(shaping.choice)
-        self._counts = _Counts()
+        self._counts = _Counts(is_resolved=deployment is not None)
+        self._keeps_attempts = keeps_attempts
         self._drawn: int | None = None
 
     def drawn_from(self, rows: Iterable[SourceRow]) -> Iterable[SourceRow]:
@@ -109,7 +118,7 @@ class Planner:
             given = given_task_index(document.values)
             identity = _identity(row, given)
             problem = Problem.SELECTION
-            if not self._selector.takes(document.values, identity):
+            if self._selects and not self._selector.takes(document.values, identity):
                 return
             problem = Problem.STAMP
             facts = read_facts(document.values)
@@ -166,6 +175,12 @@ class Planner:
             self.problems.add(Problem.PROMPT, str(error), row)
             return {}
 
+    def _stamps_for(self, document: RowDocument) -> Mapping[str, Json | None]:
+        """The members that are the same for every flat row, and those that no row keeps."""
+        if keys.ATTEMPT_INDEX in document.values and not self._keeps_attempts:
+            return {**self._stamps, keys.ATTEMPT_INDEX: None}
+        return self._stamps
+
     def _is_shapeable(self, document: RowDocument, facts: RowFacts, row: SourceRow) -> bool:
         """True if the settings of the run can be applied to the row; else it is noted why not."""
         shaping = self._shaping
@@ -196,15 +211,15 @@ class Planner:
     ) -> Iterator[Rollout]:
         try:
             seeded = self._shaping.num_repeats_add_seed
-            template = RowTemplate(document, destination, params, self._stamps, seeded=seeded)
+            template = RowTemplate(document, destination, params, self._stamps_for(document), seeded=seeded)
         except ValueError as error:
             self.problems.add(Problem.SEED, str(error), row)
             return
-        overhead = body_overhead(document.line) if facts.is_materialized else 0
+        episode = episode_bytes(document.line) if facts.is_materialized else None
         for _ in range(destination.repeats):
             number = self.numbering.next_rollout(task)
             line = template.line(task.number, number)
-            self._counts.body_bytes += len(line) + overhead
+            self._counts.body_bytes += len(line) if episode is None else episode
             yield Rollout(line, task, number, destination)
         self._counts.arrived(destination)
 
@@ -231,7 +246,9 @@ class Planner:
 class _Counts:
     """What the summary says of the rollouts planned so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_resolved: bool) -> None:
+        """`is_resolved`: the plan knows its deployment, so that a missing source is worth a word."""
+        self._is_resolved = is_resolved
         self.rows = 0
         self.rollouts = 0
         self.body_bytes = 0
@@ -246,7 +263,7 @@ class _Counts:
         """Count a row that is planned."""
         if renamed is not None:
             self._renamed[renamed] += 1
-        if facts.agent is not None and facts.source is None:
+        if self._is_resolved and facts.agent is not None and facts.source is None:
             self._without_source += 1
         if (rollout_id := row.get(keys.ROLLOUT_ID)) is not None:
             self._rollout_ids.number(text_digest(rollout_id.encode()))

@@ -33,7 +33,7 @@ class Problem(Enum):
     SEED = "cannot take a seed", InputError
     SELECTION = "cannot be selected by id", InputError
     ABSENT = "are asked for, but not in the input", InputError, "task"
-    MATERIALIZED = "are materialized, so that this setting cannot change them", InputError
+    MATERIALIZED = "are materialized and cannot take this setting", InputError
     TASKSET_ROUTE = "name a taskset without an entry in environment_server_routes", RoutingError
     FLAT_ROW = "are flat, which environment_routing_mode=taskset refuses", RoutingError
     NO_ROUTE = "name neither an agent nor a task_source, and agent_map has no _default (--agent sets it)", RoutingError

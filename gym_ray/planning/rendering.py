@@ -11,7 +11,7 @@ from typing import Any
 from gym_ray import keys
 from gym_ray.planning.routing import Destination
 from gym_ray.rows.document import RowDocument
-from gym_ray.rows.splicing import Json, append, encode, encode_text, members, splice
+from gym_ray.rows.splicing import Json, append, encode, encode_text, members, splice, splice_members
 
 METADATA = "metadata"
 EXTRA_BODY = "extra_body"
@@ -26,7 +26,7 @@ class RowTemplate:
         document: RowDocument,
         destination: Destination,
         params: Mapping[str, Json],
-        stamps: Mapping[str, Json],
+        stamps: Mapping[str, Json | None],
         *,
         seeded: bool,
     ) -> None:
@@ -35,9 +35,15 @@ class RowTemplate:
         Raises:
             ValueError: the row cannot take a seed.
         """
-        changes = {**_changes(document, destination, params), **stamps}
-        self._row = splice(document.line, changes) if changes else document.line
-        self._has_indices = keys.TASK_INDEX in document.values or keys.ROLLOUT_INDEX in document.values
+        row, self._row = document.values, document.line
+        changes = {**_stamps_of(row, destination), **stamps}
+        if changes or params:
+            present = members(document.line)
+            if params:
+                own = present.get(keys.RESPONSES_CREATE_PARAMS, b"")
+                changes[keys.RESPONSES_CREATE_PARAMS] = splice(own if own.startswith(b"{") else b"{}", params)
+            self._row = splice_members(present, changes)
+        self._has_indices = keys.TASK_INDEX in row or keys.ROLLOUT_INDEX in row
         self._params = members(self._row)[keys.RESPONSES_CREATE_PARAMS] if seeded else None
         if self._params is not None:
             seeded_params(self._params, 0)
@@ -52,11 +58,11 @@ class RowTemplate:
         return splice(self._row, changes)
 
 
-def body_overhead(line: bytes) -> int:
-    """Bytes by which the first request of a materialized task differs from its line, for an estimate."""
+def episode_bytes(line: bytes) -> int:
+    """The length of the first request for a materialized row with one-digit numbers, without building it."""
     row = members(line)
-    parts = len(row[keys.TASK_ID]) + len(row[keys.TASK_INPUT])
-    return len(b'{"episode_id":{"rollout_id":"0-0","attempt":0},"task":{"task_id":,"task_input":}}') + parts - len(line)
+    frame = b'{"episode_id":{"rollout_id":"0-0","attempt":0},"task":{"task_id":,"task_input":}}'
+    return len(frame) + len(row[keys.TASK_ID]) + len(row[keys.TASK_INPUT])
 
 
 def seeded_params(params: Json, seed: int) -> Json:
@@ -94,18 +100,11 @@ _TASK_INDEX = keys.TASK_INDEX.encode()
 _ROLLOUT_INDEX = keys.ROLLOUT_INDEX.encode()
 
 
-def _changes(document: RowDocument, destination: Destination, params: Mapping[str, Json]) -> dict[str, Json | None]:
-    """The members that all rollouts of the row share."""
-    row = document.values
+def _stamps_of(row: Mapping[str, Any], destination: Destination) -> dict[str, Json | None]:
+    """What the destination writes into a row."""
     changes: dict[str, Json | None] = {}
-    if params:
-        own = members(document.line).get(keys.RESPONSES_CREATE_PARAMS, b"{}")
-        changes[keys.RESPONSES_CREATE_PARAMS] = splice(own if own.startswith(b"{") else b"{}", params)
-    if destination.is_new_agent:
-        changes[keys.AGENT_REF] = encode({keys.NAME: destination.agent})
+    if destination.is_new_agent and row.get(keys.AGENT_REF) != (reference := {keys.NAME: destination.agent}):
+        changes[keys.AGENT_REF] = encode(reference)
     if destination.stamp is not None and row.get(keys.ENVIRONMENT_SERVER) != destination.stamp:
         changes[keys.ENVIRONMENT_SERVER] = encode_text(destination.stamp)
-    if keys.ATTEMPT_INDEX in row:
-        # A plan says what runs, not how often it was tried: the ledger counts that
-        changes[keys.ATTEMPT_INDEX] = None
     return changes

@@ -143,8 +143,8 @@ class Router:
             repeats = self._repeats(target, basis)
             if repeats is None:
                 return _without_repeats(target or basis)
-            # An agent from agent_map replaces the reference even where a fan-out leads back to the row's own name
-            is_new = target is not None and (target != facts.agent or (mapped is not None and mapped != facts.agent))
+            # A hit in agent_map replaces the reference, even by the same name; else the row's own object stays as it is
+            is_new = target is not None and (mapped is not None or target != facts.agent)
             destinations.append(Destination(repeats, target, is_new, facts.server, None))
         renamed = (facts.agent, mapped) if facts.agent and mapped and mapped != facts.agent else None
         return Route(tuple(destinations), renamed=renamed)

@@ -45,6 +45,11 @@ class TaskChoice:
         """True if only tasks run that are named."""
         return self.ids is not None or bool(self.patterns)
 
+    @property
+    def is_everything(self) -> bool:
+        """True if every row runs."""
+        return not self.names_tasks and not self.excluded and self.sample is None
+
 
 class TaskSelector:
     """Selects while rows stream by; remembers digests of the tasks that it took."""
@@ -126,20 +131,20 @@ class TaskSelector:
 
     def _is_chosen(self, name: TaskName) -> bool:
         choice = self._choice
+        if choice.ids is not None and not self._is_named(name):
+            return False
         if choice.excluded and self._excluded.match(name):
             return False
-        if choice.patterns and not self._patterns.match(name):
-            return False
-        if choice.ids is None:
-            return True
-        asked = next((text for text in (name.full, name.inner) if text in self._wanted), None)
-        if asked is None:
-            if len(self._other_names) < MAX_OTHER_NAMES:
-                self._other_names.add(name.inner)
-            return False
-        if self._full_names.setdefault(asked, name.full) != name.full:
-            raise ValueError(f"the id {asked!r} is also that of {self._full_names[asked]}: ask for {name.full}")
-        return True
+        return not choice.patterns or self._patterns.match(name)
+
+    def _is_named(self, name: TaskName) -> bool:
+        asked = [text for text in dict.fromkeys(name) if text in self._wanted]
+        if not asked and len(self._other_names) < MAX_OTHER_NAMES:
+            self._other_names.add(name.inner)
+        for text in asked:
+            if self._full_names.setdefault(text, name.full) != name.full:
+                raise ValueError(f"the id {text!r} is also that of {self._full_names[text]}: ask for {name.full}")
+        return bool(asked)
 
     def _is_first(self, name: TaskName, row: Mapping[str, Any]) -> bool:
         content = _digest(_canonical(row))

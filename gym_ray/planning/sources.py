@@ -3,6 +3,8 @@
 Source: protocol §5.6 (1), §5.6.1.
 """
 
+from collections.abc import Mapping
+
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.suggestions import did_you_mean
 from gym_ray.errors import RoutingError
@@ -51,6 +53,44 @@ def resolve_dataset_agent(deployment: Deployment, source: str, pin: str | None) 
         )
         raise RoutingError(f"task_source {source!r}: {found}: choose one with +agent_map.{source}=<agent>")
     return candidates[0]
+
+
+def resolve_taskset_agent(
+    deployment: Deployment, source: str, taskset: str, pin: str | None, routes: Mapping[str, str]
+) -> str | None:
+    """The agent that runs a data set with a taskset, declared by the instance `source`; None if its environment server
+    speaks for none.
+
+    Raises:
+        RoutingError: the taskset leads to no environment server, or to one that does not fit `source`.
+        ConfigError: the environment server cannot be used.
+    """
+    if pin is not None:
+        raise RoutingError(
+            f"taskset {taskset!r}: its dataset pins the agent {pin!r}, but its route decides: remove the pin"
+        )
+    if taskset not in routes:
+        raise RoutingError(
+            f"taskset {taskset!r} has no entry in environment_server_routes: {did_you_mean(taskset, routes)}"
+        )
+    server = deployment.environment_server(routes[taskset])
+    if not server.agents:
+        raise RoutingError(f"taskset {taskset!r}: environment server {server.name!r} references no agent")
+    for agent in server.agents:
+        deployment.agent(agent)
+    if source in deployment.agents:
+        if source not in server.agents:
+            raise RoutingError(
+                f"taskset {taskset!r}: environment server {server.name!r} runs {', '.join(server.agents)}, "
+                f"not {source!r}"
+            )
+        return source
+    if server.resources_server != source:
+        raise RoutingError(
+            f"taskset {taskset!r}: environment server {server.name!r} is bound to {server.resources_server!r}, "
+            f"not to {source!r}"
+        )
+    return server.attributed_agent
 
 
 def _why_not(deployment: Deployment, source: str) -> str:

@@ -6,7 +6,7 @@ protocol §2); numpy values become plain numbers and lists.
 
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -18,14 +18,39 @@ SOURCE = "rows"
 """What messages call them: `rows[3]`."""
 
 
-def rows_of(examples: Iterable[Mapping[str, Any]], position: int = 0) -> Iterator[SourceRow]:
-    """One row for each mapping, numbered from `position`.
+class Dataset(Protocol):
+    """What a Ray Dataset offers: it cannot be iterated, but its rows can."""
+
+    def iter_rows(self) -> Iterable[Mapping[str, Any]]: ...
+
+
+def rows_of(examples: Iterable[Mapping[str, Any]] | Dataset) -> Iterable[SourceRow]:
+    """One row for each mapping, numbered from 0; can be iterated again if `examples` can.
+
+    Of a Dataset, whose rows come out of Arrow columns, nulls of columns and struct fields are left out, because those
+    were most probably never written; see `arrow_values`.
 
     Raises:
-        InputError: something in a row has no JSON form.
+        InputError: while iterating, that something in a row has no JSON form.
     """
-    for number, example in enumerate(examples, position):
-        yield source_row(example, number)
+    return _rows(examples) if isinstance(examples, Iterator) else _RepeatableRows(examples)
+
+
+class _RepeatableRows(Iterable[SourceRow]):
+    def __init__(self, examples: Iterable[Mapping[str, Any]] | Dataset) -> None:
+        self._examples = examples
+
+    def __iter__(self) -> Iterator[SourceRow]:
+        return _rows(self._examples)
+
+
+def _rows(examples: Iterable[Mapping[str, Any]] | Dataset) -> Iterator[SourceRow]:
+    if isinstance(examples, Iterable):
+        for number, example in enumerate(examples):
+            yield source_row(example, number)
+    else:
+        for number, example in enumerate(examples.iter_rows()):
+            yield source_row(_without_nulls(example), number)
 
 
 async def rows_of_async(examples: AsyncIterable[Mapping[str, Any]]) -> AsyncIterator[SourceRow]:
@@ -68,6 +93,16 @@ def _plain_container(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy arrays that orjson refuses, and scalars of foreign libraries
         return value.tolist()
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(item) for item in value]
+    if hasattr(value, "tolist") and str(value.dtype) == "object":  # how Ray gives lists of objects
+        return [_without_nulls(item) for item in value.tolist()]
+    return value
 
 
 def _plain(value: Any, *, sort_keys: bool) -> Any:

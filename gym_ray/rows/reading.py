@@ -1,47 +1,51 @@
-"""Input files as a stream of rows. Nothing is held but the line at hand."""
+"""Input files as a stream of rows. Nothing is held but the row at hand, of Parquet some hundred of them."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from gym_ray.errors import InputError
-from gym_ray.rows.locating import locate
+from gym_ray.rows.finding import InputFile, find_files
+from gym_ray.rows.opening import opened
+from gym_ray.rows.parquet import read_parquet
 from gym_ray.rows.source_row import SourceRow
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 class RowFiles(Iterable[SourceRow]):
     """The rows of files, in the order given. Each iteration opens and reads them anew and closes them."""
 
-    def __init__(self, paths: Sequence[str | Path], environ: Mapping[str, str] = os.environ) -> None:
-        """Finds the files.
+    def __init__(self, inputs: Sequence[str | Path], environ: Mapping[str, str] = os.environ) -> None:
+        """Finds the files, so that a missing one is known before the first row.
 
         Raises:
-            InputError: one of them does not exist.
+            InputError: a file does not exist, or a pattern has none.
         """
-        self._files = [(str(path), locate(path, environ)) for path in paths]
-        for name, file in self._files:
-            if not file.is_file():
-                found = "a folder" if file.is_dir() else "none"
-                raise InputError(f"{name}: expected a file with input rows, found {found}")
+        self._files = find_files(inputs, environ)
 
     def __iter__(self) -> Iterator[SourceRow]:
+        """
+        Raises:
+            InputError: a file cannot be read.
+        """
         position = 0
-        for name, file in self._files:
-            with file.open("rb") as stream:
-                for row in split_lines(stream, name, position):
-                    yield row
-                    position = row.position + 1
+        for file in self._files:
+            for row in _rows(file, position):
+                yield row
+                position = row.position + 1
 
 
-def read_rows(paths: str | Path | Sequence[str | Path]) -> Iterator[SourceRow]:
-    """The rows of one or several JSONL files, in order, unparsed: `parse_document` says what is wrong with one.
+def read_rows(inputs: str | Path | Sequence[str | Path]) -> RowFiles:
+    """The rows of one or several files, in order, unparsed: `parse_document` says what is wrong with one.
+
+    Each input is a path, a URI of a file system that pyarrow knows, or a pattern of either. Suffixes tell formats
+    apart: `.parquet`, `.gz`, `.zst`; everything else is JSONL.
 
     Raises:
-        InputError: a file does not exist or cannot be read.
+        InputError: a file does not exist; while iterating, that it cannot be read.
     """
-    return iter(RowFiles([paths] if isinstance(paths, str | Path) else list(paths)))
+    return RowFiles([inputs] if isinstance(inputs, str | Path) else list(inputs))
 
 
 def split_lines(stream: Iterable[bytes], name: str, position: int = 0) -> Iterator[SourceRow]:
@@ -53,3 +57,11 @@ def split_lines(stream: Iterable[bytes], name: str, position: int = 0) -> Iterat
         is_terminated = line.endswith(b"\n")
         line = line.removesuffix(b"\n")
         yield SourceRow(line.removesuffix(b"\r"), name, number, position + number - 1, True, is_terminated)
+
+
+def _rows(file: InputFile, position: int) -> Iterator[SourceRow]:
+    if file.path.endswith(PARQUET_SUFFIXES):
+        yield from read_parquet(file, position)
+        return
+    with opened(file) as stream:
+        yield from split_lines(stream, file.name, position)

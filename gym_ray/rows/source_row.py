@@ -1,10 +1,9 @@
 """One input row as it was found, before anybody looked into it."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
+class SourceRow(NamedTuple):
     """The bytes of one row and where they are."""
 
     line: bytes
