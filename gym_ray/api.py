@@ -167,10 +167,15 @@ class RolloutRunner:
         if paths is None:
             lines, summary = plan_rows(rows, shaping, deployment)
             return summary, lines
-        archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
-        if archived is not None:
-            logger.warning("the files of an earlier run were moved to %s", archived)
-        return write_plan(rows, shaping, deployment, paths, self.config.shards), []
+        if not self.config.fresh:
+            make_room(paths, archive=False, now=datetime.now(UTC))  # refuse before a long plan is made
+
+        def archive() -> None:
+            archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+            if archived is not None:
+                logger.warning("the files of an earlier run were moved to %s", archived)
+
+        return write_plan(rows, shaping, deployment, paths, self.config.shards, make_room=archive), []
 
     async def _started_driver(self) -> DriverHandle:
         async with self._starting:

@@ -30,7 +30,7 @@ def aggregate(
 
     set_verbosity(verbose)
     flags = {"output_jsonl_fpath": output, "head": head, "deployment": deployment}
-    settings = load_settings(config or [], overrides or [], flags)
+    settings = load_settings(config, overrides, flags)
     with results_stream() as out:
         entries = asyncio.run(aggregate_run(settings))
         if json_output:

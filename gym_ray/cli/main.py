@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from gym_ray.cli.aggregate import aggregate
+from gym_ray.cli.config import config
+from gym_ray.cli.output import MessageHandler, tell
 from gym_ray.cli.plan import plan
-from gym_ray.cli.run import run
+from gym_ray.cli.run import EXIT_CODES, run
 from gym_ray.cli.serve_example import serve_example
 from gym_ray.errors import ConfigError, DeploymentUnreachableError, GymRayError, InputError, RoutingError
 from gym_ray.version import __version__
@@ -24,9 +26,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(run)
+app.command(epilog=EXIT_CODES)(run)
 app.command()(plan)
 app.command()(aggregate)
+app.command()(config)
 app.command("serve-example")(serve_example)
 
 
@@ -47,7 +50,7 @@ def _options(
 
 def main() -> None:
     """Run the program; every error of ours is one message and an exit code, never a traceback."""
-    logging.basicConfig(format="gym-ray: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    logging.basicConfig(handlers=[MessageHandler()], level=logging.WARNING)
     try:
         app()
     except (ConfigError, InputError, RoutingError, DeploymentUnreachableError) as error:
@@ -60,5 +63,5 @@ def main() -> None:
 
 def _told(error: GymRayError, code: int) -> int:
     logger.debug("the error in full", exc_info=error)
-    sys.stderr.write("".join(f"gym-ray: {line}\n" for line in str(error).splitlines()))
+    tell(str(error))
     return code

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,7 +18,9 @@ from gym_ray.cli.options import (
     JsonOutput,
     Limit,
     NumRepeats,
+    Output,
     Overrides,
+    PromptConfig,
     Sample,
     Seed,
     Shards,
@@ -33,9 +35,7 @@ if TYPE_CHECKING:
 def plan(
     overrides: Overrides = None,
     input_: Input = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Accepted, so that the command line of a run fits.")
-    ] = None,
+    output: Output = None,
     head: Head = None,
     deployment: DeploymentFile = None,
     config: ConfigFiles = None,
@@ -49,6 +49,7 @@ def plan(
     exclude_task_id: ExcludeTaskIds = None,
     sample: Sample = None,
     seed: Seed = None,
+    prompt_config: PromptConfig = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Show what would run: counts by server, agent and shard, the cap, the first bodies. Sends no rollout.
@@ -72,6 +73,7 @@ def plan(
         "exclude_task_id": exclude_task_id or None,
         "sample": sample,
         "seed": seed,
+        "prompt_config": prompt_config,
     }
     typer.echo(plan_text(load_settings(config or [], overrides or [], flags), json_output=json_output), nl=False)
 

@@ -7,20 +7,23 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from enum import StrEnum
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from gym_ray.observe.printable import printable
 from gym_ray.observe.report import seconds
-from gym_ray.observe.tally import Progress
+from gym_ray.observe.tally import Progress, ServerProgress
 
 REFRESHES_PER_S = 4
 PLAIN_EVERY_S = 30.0
 MAX_SERVERS = 8
 MAX_CLASSES = 3
+NARROW = 60
+"""Below so many columns only what fits into one is shown."""
 
 Show = Callable[[Progress], None]
 
@@ -40,32 +43,40 @@ def progress_display(display: Display, console: Console, clock: Callable[[], flo
     """A function that shows a snapshot; `auto` is `rich` on a terminal and `plain` elsewhere."""
     if display is Display.AUTO:
         display = Display.RICH if console.is_terminal else Display.PLAIN
-    if display is Display.RICH:
-        with Live(console=console, refresh_per_second=REFRESHES_PER_S, transient=True) as live:
-            yield lambda progress: live.update(view(progress))
-        return
-    if display is Display.PLAIN:
-        yield _sometimes(lambda progress: console.print(Text(line(progress)), soft_wrap=True), clock)
-    elif display is Display.JSON:
-        yield _sometimes(lambda progress: console.print(Text(json_line(progress)), soft_wrap=True), clock)
-    else:
-        yield lambda _: None
+    match display:
+        case Display.RICH:
+            with Live(console=console, refresh_per_second=REFRESHES_PER_S, transient=True) as live:
+                yield lambda progress: live.update(View(progress))
+        case Display.PLAIN | Display.JSON:
+            written = line if display is Display.PLAIN else json_line
+            lines = _Lines(lambda progress: console.print(Text(written(progress)), soft_wrap=True), clock)
+            try:
+                yield lines.show
+            finally:
+                lines.finish()
+        case _:
+            yield lambda _: None
 
 
 def line(progress: Progress) -> str:
     """One line for a log file."""
-    parts = [
-        f"{progress.results + progress.failures}/{progress.planned} done",
-        f"{progress.failures} failed",
-        f"{progress.in_flight}/{progress.cap} in flight",
-        f"{progress.rate_per_s:.1f}/s",
-    ]
+    return "gym-ray: " + ", ".join(
+        (f"{progress.results + progress.failures}/{progress.planned} done", *facts(progress))
+    )
+
+
+def facts(progress: Progress) -> Iterator[str]:
+    """What there is to say beside how much is done."""
+    yield f"{progress.failures} failed"
+    yield f"{progress.in_flight}/{progress.cap} in flight"
+    yield f"{progress.rate_per_s:.1f}/s"
     if progress.mean_reward is not None:
-        parts.append(f"mean reward {progress.mean_reward:.4f}")
-    parts.append(f"elapsed {seconds(progress.elapsed_s)}")
-    if progress.eta_s is not None:
-        parts.append(f"ETA {seconds(progress.eta_s)}")
-    return "gym-ray: " + ", ".join(parts)
+        yield f"mean reward {progress.mean_reward:.4f}"
+    yield f"elapsed {seconds(progress.elapsed_s)}"
+    if progress.owed == 0:
+        yield "merging and aggregating"
+    elif progress.eta_s is not None:
+        yield f"ETA {seconds(progress.eta_s)}"
 
 
 def json_line(progress: Progress) -> str:
@@ -73,37 +84,71 @@ def json_line(progress: Progress) -> str:
     return json.dumps({**asdict(progress), "owed": progress.owed, "mean_reward": progress.mean_reward})
 
 
-def view(progress: Progress) -> Group:
-    """The live view: a bar, the numbers, a line for each server, the commonest failures."""
-    done = progress.results + progress.failures
-    bar = Table.grid(expand=True)  # on its own, a bar as wide as the terminal swallows the line below it
-    bar.add_row(ProgressBar(total=max(progress.planned, 1), completed=done))
-    parts: list[Text | Table] = [
-        bar,
-        Text(line(progress).removeprefix("gym-ray: ")),
-    ]
-    if len(progress.servers) > 1:
-        table = Table.grid(padding=(0, 2))
-        for name, part in list(progress.servers.items())[:MAX_SERVERS]:
-            reward = "-" if part.mean_reward is None else f"{part.mean_reward:.4f}"
-            ended = part.results + part.failures
-            table.add_row(
-                Text(printable(name)), f"{ended}/{part.planned}", f"{part.failures} failed", f"reward {reward}"
-            )
-        parts.append(table)
-    for name, count in list(progress.failures_by_class.items())[:MAX_CLASSES]:
-        parts.append(Text(f"failed: {count} {printable(name)}"))
-    return Group(*parts)
+class View:
+    """The live view: a bar, the numbers, a line for each server, the commonest failures; cut to what has room."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        parts = self._narrow() if options.max_width < NARROW else self._wide()
+        for drawn in console.render_lines(Group(*parts), options, pad=False)[: max(console.height - 1, 2)]:
+            yield from drawn
+            yield Segment.line()
+
+    def _narrow(self) -> Iterator[RenderableType]:
+        yield self._bar()
+        yield from map(Text, facts(self._progress))
+
+    def _wide(self) -> Iterator[RenderableType]:
+        progress = self._progress
+        yield self._bar()
+        yield Text(" · ".join(facts(progress)))
+        if len(progress.servers) > 1:
+            table = Table.grid(padding=(0, 2))
+            for name, part in list(progress.servers.items())[:MAX_SERVERS]:
+                table.add_row(*_server(name, part))
+            yield table
+        if (hidden := len(progress.servers) - MAX_SERVERS) > 0:
+            yield Text(f"and {hidden} more environment servers")
+        for name, count in list(progress.failures_by_class.items())[:MAX_CLASSES]:
+            yield Text(f"failed: {count} {printable(name)}")
+
+    def _bar(self) -> Table:
+        done, planned = self._progress.results + self._progress.failures, self._progress.planned
+        bar = Table.grid(expand=True, padding=(0, 1))  # on its own, a bar swallows the line below it
+        bar.add_column(ratio=1)
+        bar.add_column(justify="right", no_wrap=True)
+        bar.add_row(ProgressBar(total=max(planned, 1), completed=done), f"{done}/{planned}")
+        return bar
 
 
-def _sometimes(show: Show, clock: Callable[[], float]) -> Show:
-    """Show the first snapshot, then one each 30 s."""
-    due_at = clock()
+def _server(name: str, part: ServerProgress) -> Iterator[Text]:
+    reward = "-" if part.mean_reward is None else f"{part.mean_reward:.4f}"
+    yield Text(printable(name), overflow="ellipsis", no_wrap=True)
+    for text in (f"{part.results + part.failures}/{part.planned}", f"{part.failures} failed", f"reward {reward}"):
+        yield Text(text, no_wrap=True, justify="right")
 
-    def maybe(progress: Progress) -> None:
-        nonlocal due_at
-        if clock() >= due_at:
-            due_at = clock() + PLAIN_EVERY_S
-            show(progress)
 
-    return maybe
+class _Lines:
+    """Shows the first snapshot, one each 30 s, and the last."""
+
+    def __init__(self, write: Show, clock: Callable[[], float]) -> None:
+        self._write = write
+        self._clock = clock
+        self._due_at = clock()
+        self._unshown: Progress | None = None
+
+    def show(self, progress: Progress) -> None:
+        """Write the snapshot if it is time, else keep it."""
+        if self._clock() < self._due_at:
+            self._unshown = progress
+            return
+        self._due_at = self._clock() + PLAIN_EVERY_S
+        self._unshown = None
+        self._write(progress)
+
+    def finish(self) -> None:
+        """Write the last snapshot if it was not."""
+        if self._unshown is not None:
+            self._write(self._unshown)

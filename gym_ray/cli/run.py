@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gym_ray.cli.options import (
+    CAPACITY,
+    EXAMPLE,
+    ROWS,
+    SHOWN,
     Agent,
     Concurrency,
     ConfigFiles,
@@ -24,7 +28,9 @@ from gym_ray.cli.options import (
     Latency,
     Limit,
     NumRepeats,
+    Output,
     Overrides,
+    PromptConfig,
     Sample,
     Seed,
     Shards,
@@ -36,21 +42,26 @@ from gym_ray.cli.plan import plan_text
 from gym_ray.cli.verbosity import set_verbosity
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from gym_ray.cli.progress import Show
     from gym_ray.config import RolloutCollectionConfig
     from gym_ray.observe.report import RunReport
+    from gym_ray.observe.tally import Progress
 
-INTERRUPTED, TERMINATED = 130, 143
+EXIT_CODES = """\b
+Exit codes
+  0    complete: every rollout has a result, or a failure that no further attempt would change
+  1    a fault: of gym_ray, of Ray, of the disk
+  2    settings or input are wrong; nothing was sent
+  3    incomplete: some rollouts have neither, and can be run again
+  4    complete, but an environment server did not aggregate
+  130  interrupted (SIGINT); 143 terminated (SIGTERM)
+"""
 
 
 def run(
     overrides: Overrides = None,
     input_: Input = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", help="Output path DIR/STEM.jsonl; all files are named after it.")
-    ] = None,
+    output: Output = None,
     head: Head = None,
     deployment: DeploymentFile = None,
     config: ConfigFiles = None,
@@ -59,29 +70,42 @@ def run(
     concurrency: Concurrency = None,
     num_repeats: NumRepeats = None,
     limit: Limit = None,
-    interleave_repeats: InterleaveRepeats = None,
     task_id: TaskIds = None,
     exclude_task_id: ExcludeTaskIds = None,
     sample: Sample = None,
     seed: Seed = None,
+    prompt_config: PromptConfig = None,
+    interleave_repeats: InterleaveRepeats = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan, as `gym-ray plan` does; send nothing.")
+        bool, typer.Option("--dry-run", help="Show the plan, as `gym-ray plan` does.", rich_help_panel=ROWS)
     ] = False,
     disable_aggregation: Annotated[
-        bool | None, typer.Option("--disable-aggregation", help="Do not call /aggregate_metrics at the end.")
+        bool | None,
+        typer.Option("--disable-aggregation", help="Do not call /aggregate_metrics at the end.", rich_help_panel=ROWS),
     ] = None,
     fresh: Annotated[
-        bool | None, typer.Option("--fresh", help="Move an earlier run in the output folder aside.")
+        bool | None,
+        typer.Option("--fresh", help="Move an earlier run in the output folder aside.", rich_help_panel=ROWS),
     ] = None,
-    executor: Annotated[Literal["ray", "local"] | None, typer.Option(help="[default: ray]")] = None,
+    executor: Annotated[
+        Literal["ray", "local"] | None,
+        typer.Option(help="Ray actors (default), or everything in this process.", rich_help_panel=CAPACITY),
+    ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Ray cluster to join. [default: RAY_ADDRESS, else a local one]")
+        str | None,
+        typer.Option(help="Ray cluster to join; else RAY_ADDRESS, else a local one.", rich_help_panel=CAPACITY),
     ] = None,
     display: Annotated[
-        Literal["auto", "rich", "plain", "json", "none"], typer.Option(help="How progress is shown on stderr.")
+        Literal["auto", "rich", "plain", "json", "none"],
+        typer.Option(
+            help="Progress on stderr: a live view on a terminal, else a line each 30 s.", rich_help_panel=SHOWN
+        ),
     ] = "auto",
     example: Annotated[
-        bool, typer.Option("--example", help="Start the bundled deployment; without --input also run its rows.")
+        bool,
+        typer.Option(
+            "--example", help="Start it for this run; without --input, run its rows.", rich_help_panel=EXAMPLE
+        ),
     ] = False,
     latency: Latency = "0",
     tail: Tail = "0",
@@ -89,13 +113,9 @@ def run(
     json_output: JsonOutput = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run rollouts: plan, dispatch, record, merge, aggregate.
-
-    Exit codes: 0 complete; 1 a fault; 2 wrong settings or input, nothing was sent; 3 incomplete, the rest can be run
-    again; 4 complete, but a server did not aggregate; 130 or 143 interrupted.
-    """
-    from gym_ray.cli.output import results_stream  # noqa: PLC0415 - `--help` shall not pay for what only a run needs
-    from gym_ray.cli.progress import Display, progress_display  # noqa: PLC0415
+    """Run rollouts: plan, dispatch, record, merge, aggregate."""
+    from gym_ray.cli.interruption import exit_code  # noqa: PLC0415 - `--help` shall not pay for what only a run needs
+    from gym_ray.cli.output import results_stream, tell  # noqa: PLC0415
     from gym_ray.cli.settings import load_settings  # noqa: PLC0415
 
     set_verbosity(verbose)
@@ -109,11 +129,12 @@ def run(
         "num_samples_in_parallel": concurrency,
         "num_repeats": num_repeats,
         "limit": limit,
-        "interleave_repeats": interleave_repeats,
         "task_id": task_id or None,
         "exclude_task_id": exclude_task_id or None,
         "sample": sample,
         "seed": seed,
+        "prompt_config": prompt_config,
+        "interleave_repeats": interleave_repeats,
         "disable_aggregation": disable_aggregation,
         "fresh": fresh,
         "executor": executor,
@@ -121,71 +142,86 @@ def run(
     }
     with ExitStack() as stack:
         out = stack.enter_context(results_stream())
-        console = _stderr()
+        defaults: dict[str, Any] = {}
         if example:
-            flags |= _example(stack, console, flags, latency, tail, fail)
-        settings = load_settings(config or [], overrides or [], flags)
+            flags["head"], defaults = _example(stack, flags, latency, tail, fail)
+        elif (latency, tail, fail) != ("0", "0", ""):
+            raise typer.BadParameter(
+                "the bundled deployment has them: add --example", param_hint="--latency, --tail, --fail"
+            )
+        settings = load_settings(config, overrides, flags, defaults)
+        if settings.input_jsonl_fpath is None:
+            raise typer.BadParameter("name the rows to run, or use --example", param_hint="--input")
         if dry_run:
             out.write(plan_text(settings, json_output=json_output))
             return
         if settings.output_jsonl_fpath is None:
             raise typer.BadParameter("name where records go, such as out/rollouts.jsonl", param_hint="--output")
-        try:
-            with progress_display(Display(display), console) as show:
-                report = asyncio.run(_collect(settings, show))
-        except KeyboardInterrupt:
-            report = INTERRUPTED
-        if isinstance(report, int):
-            folder = Path(settings.output_jsonl_fpath).parent
-            console.print(f"gym-ray: stopped; every record so far is in {folder}", markup=False, soft_wrap=True)
-            raise typer.Exit(report)
-        out.write(json.dumps(report.to_dict()) + "\n" if json_output else "".join(f"{x}\n" for x in report.lines()))
-    raise typer.Exit(report.exit_code)
+        ended = _collect(settings, display)
+        if isinstance(ended, signal.Signals):
+            tell(f"stopped; every record so far is in {Path(settings.output_jsonl_fpath).parent}")
+            raise typer.Exit(exit_code(ended))
+        lines = [json.dumps(ended.to_dict())] if json_output else ended.lines()
+        out.writelines(f"{line}\n" for line in lines)
+    raise typer.Exit(ended.exit_code)
 
 
-async def _collect(settings: "RolloutCollectionConfig", show: "Show") -> "RunReport | int":
-    """The report, or an exit code if a SIGTERM ended the run."""
+def _collect(settings: "RolloutCollectionConfig", display: str) -> "RunReport | signal.Signals":
+    """The report, or the signal that ended the run."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from gym_ray.cli.output import tell  # noqa: PLC0415
+    from gym_ray.cli.progress import Display, progress_display  # noqa: PLC0415
+
+    if display != Display.NONE:
+        tell(_announcement(settings))
+    with progress_display(Display(display), Console(stderr=True, highlight=False)) as show:
+        return asyncio.run(_interruptible(settings, show))
+
+
+async def _interruptible(settings: "RolloutCollectionConfig", show: "Show") -> "RunReport | signal.Signals":
     from gym_ray.api import RolloutRunner  # noqa: PLC0415
+    from gym_ray.cli.interruption import Interruption  # noqa: PLC0415
+    from gym_ray.cli.output import tell  # noqa: PLC0415
 
-    async def work() -> "RunReport":
+    def told() -> None:
+        tell("stopping: what is in flight is cancelled; a second signal ends this at once")
+
+    def shown(progress: "Progress") -> None:
+        interruption.arm()  # the driver runs, so Ray has installed its handlers
+        show(progress)
+
+    async def job() -> "RunReport":
         async with RolloutRunner(settings) as runner:
-            return await runner.collect(on_progress=show)
+            return await runner.collect(on_progress=shown)
 
-    running = asyncio.ensure_future(work())
-    terminated = asyncio.Event()
-
-    def terminate() -> None:
-        terminated.set()
-        running.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        return await running
-    except asyncio.CancelledError:
-        if terminated.is_set():
-            return TERMINATED
-        running.cancel()
-        raise
+    interruption = Interruption(told)
+    return await interruption.run(job())
 
 
-def _example(
-    stack: ExitStack, console: "Console", flags: dict[str, Any], latency: str, tail: str, fail: str
-) -> dict[str, Any]:
-    """Start the bundled deployment for the time of `stack`; the settings that follow from it."""
+def _announcement(settings: "RolloutCollectionConfig") -> str:
+    """What will be run, with the values that nobody chose."""
+    sources = settings.input_jsonl_fpath
+    sources = [sources] if isinstance(sources, str) else sources or []
+    rows = sources[0] if len(sources) == 1 else f"{len(sources)} inputs"
+    cap = f"at most {settings.cap} in flight"
+    if settings.num_samples_in_parallel is None:
+        cap += " (the default; set it with --concurrency)"
+    where = "in this process" if settings.executor == "local" else f"{settings.shards} shards on Ray"
+    return f"{rows} -> {settings.output_jsonl_fpath}; {cap}, {where}"
+
+
+def _example(stack: ExitStack, flags: dict[str, Any], latency: str, tail: str, fail: str) -> tuple[str, dict[str, Any]]:
+    """Start the bundled deployment for the time of `stack`; its head, and settings for what nobody chose."""
+    if flags["head"] is not None or flags["deployment"] is not None:
+        raise typer.BadParameter(
+            "it is a deployment of its own: leave out --head and --deployment", param_hint="--example"
+        )
     from gym_ray.example import ROW_FILES, example_in_thread, example_rows, profile_of_texts  # noqa: PLC0415
 
     served = stack.enter_context(example_in_thread(profile_of_texts(latency, tail, fail)))
-    settings: dict[str, Any] = {"head": served.head_address}
-    if flags["input_jsonl_fpath"] is None:
-        settings["input_jsonl_fpath"] = [str(example_rows(name)) for name in ROW_FILES]
-    if flags["output_jsonl_fpath"] is None:
-        folder = Path("gym-ray-example") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-        settings["output_jsonl_fpath"] = str(folder / "rollouts.jsonl")
-        console.print(f"gym-ray: records go to {folder}", soft_wrap=True, markup=False)
-    return settings
-
-
-def _stderr() -> "Console":
-    from rich.console import Console  # noqa: PLC0415
-
-    return Console(stderr=True, highlight=False)
+    folder = Path("gym-ray-example") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    return served.head_address, {
+        "input_jsonl_fpath": [str(example_rows(name)) for name in ROW_FILES],
+        "output_jsonl_fpath": str(folder / "rollouts.jsonl"),
+    }

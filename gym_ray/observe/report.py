@@ -1,7 +1,7 @@
 """What a finished run has to say: the equation, the failures, the means with what they are over, and the files."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gym_ray import keys
@@ -56,6 +56,8 @@ class RunReport:
             "mean_reward_failures_as_zero": progress.mean_reward_failures_as_zero,
             "latency_ms": progress.latency_ms,
             "wall_s": progress.elapsed_s,
+            "rollouts_per_s": progress.mean_rate_per_s,
+            "servers": {name: asdict(part) for name, part in progress.servers.items()},
             "metrics": [
                 {key: entry[key] for key in (keys.AGENT_REF, keys.ENVIRONMENT_SERVER, keys.KEY_METRICS)}
                 | {key: entry[key] for key in (keys.AGGREGATION_ERROR,) if key in entry}
@@ -68,7 +70,8 @@ class RunReport:
         """The report as lines of plain text; what came from servers or data is made printable."""
         progress = self.progress
         verdict = "complete" if self.is_complete else "INCOMPLETE"
-        yield f"run {self.run_id}: {verdict} after {seconds(progress.elapsed_s)}"
+        rate = f", {progress.mean_rate_per_s:.1f} rollouts/s" if progress.results + progress.failures else ""
+        yield f"run {self.run_id}: {verdict} after {seconds(progress.elapsed_s)}{rate}"
         yield f"  {progress.equation}"
         for name, count in progress.failures_by_class.items():
             yield f"  failed: {count} {printable(name)}"
@@ -89,6 +92,9 @@ class RunReport:
                 yield f"  mean reward {with_zeros:.4f} with {progress.failures} failures as zero"
         for entry in self.metrics:
             yield from metric_lines(entry)
+        for name, part in progress.servers.items():
+            if part.planned and not part.results:
+                yield f"  {printable(name)}: nothing to aggregate, none of {part.planned} rollouts has a result"
         for name, path in self.files.items():
             yield f"  {name}: {path}"
         if not self.is_complete:
@@ -113,6 +119,8 @@ def metric_lines(entry: dict[str, Any]) -> Iterator[str]:
     yield f"  {printable(label)} on {printable(server)}"
     if (error := entry.get(keys.AGGREGATION_ERROR)) is not None:
         yield f"    not aggregated: {printable(error['type'])}: {printable(error['message'])}"
-    for name, value in entry[keys.KEY_METRICS].items():
+    metrics = {printable(name): value for name, value in entry[keys.KEY_METRICS].items()}
+    width = max(map(len, metrics), default=0)
+    for name, value in metrics.items():
         shown = f"{value:.4f}" if isinstance(value, float) else printable(str(value))
-        yield f"    {printable(name)} {shown}"
+        yield f"    {name:<{width}}  {shown}"

@@ -64,6 +64,11 @@ class Progress:
         return f"planned {self.planned} = " + " + ".join(f"{part} {getattr(self, part)}" for part in self.parts)
 
     @property
+    def mean_rate_per_s(self) -> float:
+        """Rollouts that ended in a second, over the whole time."""
+        return (self.results + self.failures + self.omitted) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+
+    @property
     def mean_reward(self) -> float | None:
         """Over the results that carry a reward and are not masked."""
         return self.reward_sum / self.rewarded if self.rewarded else None

@@ -11,7 +11,7 @@ from typing import Any
 from gym_ray import keys
 from gym_ray.planning.routing import Destination
 from gym_ray.rows.document import RowDocument
-from gym_ray.rows.splicing import Json, append, encode, encode_text, members, splice
+from gym_ray.rows.splicing import Json, append, encode, encode_text, members, splice, splice_members
 
 METADATA = "metadata"
 EXTRA_BODY = "extra_body"
@@ -35,9 +35,15 @@ class RowTemplate:
         Raises:
             ValueError: the row cannot take a seed.
         """
-        changes = {**_changes(document, destination, params), **stamps}
-        self._row = splice(document.line, changes) if changes else document.line
-        self._has_indices = keys.TASK_INDEX in document.values or keys.ROLLOUT_INDEX in document.values
+        row, self._row = document.values, document.line
+        changes = {**_stamps_of(row, destination), **stamps}
+        if changes or params:
+            present = members(document.line)
+            if params:
+                own = present.get(keys.RESPONSES_CREATE_PARAMS, b"")
+                changes[keys.RESPONSES_CREATE_PARAMS] = splice(own if own.startswith(b"{") else b"{}", params)
+            self._row = splice_members(present, changes)
+        self._has_indices = keys.TASK_INDEX in row or keys.ROLLOUT_INDEX in row
         self._params = members(self._row)[keys.RESPONSES_CREATE_PARAMS] if seeded else None
         if self._params is not None:
             seeded_params(self._params, 0)
@@ -94,13 +100,9 @@ _TASK_INDEX = keys.TASK_INDEX.encode()
 _ROLLOUT_INDEX = keys.ROLLOUT_INDEX.encode()
 
 
-def _changes(document: RowDocument, destination: Destination, params: Mapping[str, Json]) -> dict[str, Json | None]:
-    """The members that all rollouts of the row share."""
-    row = document.values
+def _stamps_of(row: Mapping[str, Any], destination: Destination) -> dict[str, Json | None]:
+    """What the destination writes into a row."""
     changes: dict[str, Json | None] = {}
-    if params:
-        own = members(document.line).get(keys.RESPONSES_CREATE_PARAMS, b"{}")
-        changes[keys.RESPONSES_CREATE_PARAMS] = splice(own if own.startswith(b"{") else b"{}", params)
     if destination.is_new_agent and row.get(keys.AGENT_REF) != (reference := {keys.NAME: destination.agent}):
         changes[keys.AGENT_REF] = encode(reference)
     if destination.stamp is not None and row.get(keys.ENVIRONMENT_SERVER) != destination.stamp:

@@ -138,14 +138,13 @@ class TaskSelector:
         return not choice.patterns or self._patterns.match(name)
 
     def _is_named(self, name: TaskName) -> bool:
-        asked = next((text for text in (name.full, name.inner) if text in self._wanted), None)
-        if asked is None:
-            if len(self._other_names) < MAX_OTHER_NAMES:
-                self._other_names.add(name.inner)
-            return False
-        if self._full_names.setdefault(asked, name.full) != name.full:
-            raise ValueError(f"the id {asked!r} is also that of {self._full_names[asked]}: ask for {name.full}")
-        return True
+        asked = [text for text in dict.fromkeys(name) if text in self._wanted]
+        if not asked and len(self._other_names) < MAX_OTHER_NAMES:
+            self._other_names.add(name.inner)
+        for text in asked:
+            if self._full_names.setdefault(text, name.full) != name.full:
+                raise ValueError(f"the id {text!r} is also that of {self._full_names[text]}: ask for {name.full}")
+        return bool(asked)
 
     def _is_first(self, name: TaskName, row: Mapping[str, Any]) -> bool:
         content = _digest(_canonical(row))

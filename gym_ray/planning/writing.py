@@ -4,7 +4,7 @@ Streams: a plan of any length needs a few tens of bytes of memory for each rollo
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import islice
 from typing import Self
@@ -22,7 +22,13 @@ from gym_ray.rows.splicing import encode
 
 
 def write_plan(
-    rows: Iterable[SourceRow], shaping: Shaping, deployment: Deployment, paths: RunPaths, shards: int
+    rows: Iterable[SourceRow],
+    shaping: Shaping,
+    deployment: Deployment,
+    paths: RunPaths,
+    shards: int,
+    *,
+    make_room: Callable[[], object] = lambda: None,
 ) -> PlanSummary:
     """Write `paths.shard(k).materialized` for every shard `k`, and the record of a selection; say what is in them.
 
@@ -31,13 +37,16 @@ def write_plan(
 
     With a sample, `rows` are read twice; those of an iterator are kept in memory for that.
 
+    Args:
+        make_room: called once the plan is known to be valid, before a file of an earlier run would be replaced.
+
     Raises:
         InputError, RoutingError, ConfigError: the plan is not valid; every problem is listed, nothing is written.
         RecordingError: the files cannot be written.
     """
     with PlanWriter(shaping, deployment, paths, shards) as writer:
         writer.extend(islice(writer.drawn_from(rows), shaping.limit or None))
-        return writer.publish()
+        return writer.publish(make_room)
 
 
 class PlanWriter:
@@ -75,7 +84,7 @@ class PlanWriter:
                 put(own(rollout.task.slot, 1), rollout.line)
                 log(rollout)
 
-    def publish(self) -> PlanSummary:
+    def publish(self, make_room: Callable[[], object] = lambda: None) -> PlanSummary:
         """Give the files their names, or raise what is wrong with the plan; see `write_plan`."""
         sizes, owners = self._planner.numbering.rollouts_by_slot, self._balance.owners
         if self._balance.has_late_rows:
@@ -84,6 +93,7 @@ class PlanWriter:
         for owner, size in zip(owners, sizes, strict=True):
             loads[owner] += size
         summary = self._planner.summarize(tuple(loads))
+        make_room()
         if self._shaping.is_reordered or owners != self._balance.owners:
             self._rearrange(owners)
         if summary.selection is not None:

@@ -16,6 +16,8 @@ Json = bytes
 
 _decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_text = msgspec.json.Encoder().encode
 _WHITE_SPACE = " \t\r\n"
 
 
@@ -32,7 +34,11 @@ def splice(line: bytes, changes: Mapping[str, Json | None]) -> bytes:
 
     `line` is a valid JSON object without white space around it.
     """
-    present = members(line)
+    return splice_members(members(line), changes)
+
+
+def splice_members(present: dict[str, Json], changes: Mapping[str, Json | None]) -> bytes:
+    """As `splice`, for an object whose members are known; uses `present` up."""
     for key, value in changes.items():
         if value is None:
             present.pop(key, None)
@@ -54,9 +60,8 @@ def encode(value: Any) -> Json:
         ValueError: a float that JSON cannot write.
         TypeError: not a plain value.
     """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     try:
-        return text.encode()
+        return _encode(value).encode()
     except UnicodeEncodeError:  # a lone surrogate exists as an escape only
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
 
@@ -64,7 +69,7 @@ def encode(value: Any) -> Json:
 def encode_text(text: str) -> Json:
     """A JSON string."""
     try:
-        return msgspec.json.encode(text)
+        return _encode_text(text)
     except (UnicodeEncodeError, msgspec.MsgspecError):
         return json.dumps(text).encode()
 

@@ -1,6 +1,8 @@
 """`gym-ray run` without Ray, in a process of its own, against servers that really serve."""
 
 import json
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -194,6 +196,10 @@ def test_an_unreachable_head_is_named(tmp_path: Path) -> None:
         (["--num-repeat", "3"], "--num-repeats"),
         (["+fan_out={a: []}"], "fan_out"),
         (["stray"], "stray"),
+        (["--latency", "1s"], "--example"),
+        (["--example", "--head", "127.0.0.1:1"], "--head"),
+        (["--example", "--latency", "soon"], "50ms..2s"),
+        (["--example", "--fail", "often"], "often"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_remedy(args: list[str], named: str, tmp_path: Path) -> None:
@@ -203,29 +209,65 @@ def test_a_wrong_setting_is_named_with_its_remedy(args: list[str], named: str, t
     assert "Traceback" not in ended.err
 
 
-def test_sigterm_ends_with_its_own_code_and_leaves_whole_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("args", [(), ("-o", "out/r.jsonl"), ("-i", "rows.jsonl")])
+def test_a_run_needs_rows_and_a_place_for_records(args: tuple[str, ...], tmp_path: Path) -> None:
+    ended = gym_ray("run", *args, cwd=tmp_path)
+    assert ended.code == 2
+    assert "--output" in ended.err or "--input" in ended.err
+
+
+def test_the_example_runs_with_no_set_up_and_says_where_its_records_are(tmp_path: Path) -> None:
+    ended = gym_ray("run", "--example", "--executor", "local", "--limit", "20", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    (merged,) = tmp_path.glob("gym-ray-example/*/rollouts.jsonl")
+    assert len(merged.read_bytes().splitlines()) == 20
+    assert str(merged) in ended.out
+    assert "-> gym-ray-example/" in ended.err
+
+
+def test_other_settings_of_the_example_are_the_users(tmp_path: Path) -> None:
+    ended = gym_ray(
+        "run", "--example", "--executor", "local", "+limit=3", "+output_jsonl_fpath=mine/r.jsonl", "--display", "none",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert len((tmp_path / "mine/r.jsonl").read_bytes().splitlines()) == 3
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_own_code_and_leaves_whole_records(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     run = [sys.executable, "-m", "gym_ray", "run", "-i", both(tmp_path, 200), "-o", out / "r.jsonl"]
     with example_in_thread(Profile(latency=LatencyRange(0.05, 0.1))) as served:
         flags = ["--head", served.head_address, "--executor", "local", "--concurrency", "4"]
-        with subprocess.Popen([*run, *flags]) as running:
+        with subprocess.Popen([*run, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             wait_until(lambda: records(out, "r-0.jsonl"))
-            running.terminate()
-            assert running.wait(30) == 143
+            running.send_signal(number)
+            stdout, stderr = running.communicate(timeout=30)
+        assert running.returncode == code
+        assert stdout == ""
+        assert str(out) in stderr
+        assert "Traceback" not in stderr
         wait_until(lambda: not any(server.stats()["in_flight"] for server in served.servers.values()))
     assert 0 < len(records(out, "r-[01].jsonl")) < 400
 
 
-def test_version_and_help_are_cheap() -> None:
-    assert gym_ray("--version").out.startswith("gym-ray ")
-    listed = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "gym_ray", "run", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
+@pytest.mark.parametrize("args", [("--version",), ("--help",), ("run", "--help"), ("aggregate", "--help")])
+def test_version_and_help_are_cheap(args: tuple[str, ...]) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "gym_ray", *args], capture_output=True, text=True, check=True
     )
-    imported = {
-        line.rsplit("|", 1)[1].strip() for line in listed.stderr.splitlines() if line.startswith("import time:")
-    }
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert not imported & {"ray", "pyarrow", "aiohttp", "omegaconf"}
-    assert "Exit codes" in listed.stdout
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
+def test_help_states_the_exit_codes_and_the_defaults() -> None:
+    shown = gym_ray("run", "--help").out
+    assert "3    incomplete" in shown
+    assert "default 256" in shown

@@ -1,10 +1,12 @@
 """The end of a run: a verdict that holds, and nothing of others that acts on a terminal."""
 
+from dataclasses import replace
+
 import pytest
 
 from gym_ray.observe.printable import printable
 from gym_ray.observe.report import RunReport, seconds
-from gym_ray.observe.tally import Progress
+from gym_ray.observe.tally import Progress, ServerProgress
 
 
 def progress(**counts: int) -> Progress:
@@ -56,7 +58,14 @@ def test_the_exit_code_says_what_to_do(
 def test_the_text_states_the_equation() -> None:
     text = "\n".join(RunReport("r", progress(results=7, failures=2), (entry(),)).lines())
     assert "planned 10 = results 7 + failures 2 + drained 0 + omitted 0 + owed 1" in text
-    assert "mean/reward 0.5000" in text
+    assert "mean/reward  0.5000" in text
+
+
+def test_a_server_without_a_single_result_is_named() -> None:
+    servers = {"dead\x07": ServerProgress(2, 0, 2, None), "well": ServerProgress(8, 7, 1, 0.5)}
+    text = "\n".join(RunReport("r", replace(progress(), servers=servers)).lines())
+    assert "dead\\x07: nothing to aggregate, none of 2 rollouts has a result" in text
+    assert "well" not in text
 
 
 def test_text_of_a_server_is_made_printable() -> None:
