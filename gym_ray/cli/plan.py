@@ -92,7 +92,7 @@ def _lines(shown: "RunPreview") -> Iterator[str]:
     summary = shown.plan
     yield f"{summary.rollouts} rollouts of {summary.tasks} tasks from {summary.rows} rows"
     yield f"deployment: {printable(shown.deployment)}"
-    yield f"about {summary.body_bytes / 1e6:.1f} MB of requests; cap {shown.cap} in flight"
+    yield f"about {summary.body_bytes / 1e3:,.0f} kB of requests; cap {shown.cap} in flight"
     for title, counts in (("server", summary.rollouts_by_server), ("agent", summary.rollouts_by_agent)):
         for name, count in counts.items():
             yield f"  {title} {printable(name)}: {count} rollouts"

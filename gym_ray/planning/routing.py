@@ -26,6 +26,9 @@ from gym_ray.planning.sources import agent_of_source
 
 T = TypeVar("T")
 
+MAX_OFFERED = 8
+"""Agents that a message lists."""
+
 _PROBLEM_OF: dict[type[Exception], Problem] = {
     AgentWithoutEnvironmentServerError: Problem.UNFRONTED,
     AmbiguousEnvironmentServerError: Problem.AMBIGUOUS,
@@ -137,7 +140,7 @@ class Router:
         elif facts.server is not None:
             return self._route_to(None, facts.server, facts.server)
         else:
-            return Route(problems=((Problem.NO_ROUTE, "rows without a route"),))
+            return Route(problems=((Problem.NO_ROUTE, "rows without a route" + self._offered_agents()),))
         destinations = []
         for target in targets:
             repeats = self._repeats(target, basis)
@@ -148,6 +151,13 @@ class Router:
             destinations.append(Destination(repeats, target, is_new, facts.server, None))
         renamed = (facts.agent, mapped) if facts.agent and mapped and mapped != facts.agent else None
         return Route(tuple(destinations), renamed=renamed)
+
+    def _offered_agents(self) -> str:
+        if self._deployment is None or not self._deployment.agents:
+            return ""
+        names = sorted(self._deployment.agents)
+        more = ", ..." if len(names) > MAX_OFFERED else ""
+        return f" (the deployment offers the agents {', '.join(names[:MAX_OFFERED])}{more})"
 
     def _mapped(self, facts: RowFacts) -> str | None:
         agents = self._shaping.agent_map

@@ -40,7 +40,7 @@ def test_all_kinds_of_problems_of_all_rows_are_told_together_in_a_fixed_order() 
         "1 row has no responses_create_params, which every flat row needs:",
         "  missing: rows.jsonl:4",
         "1 row names neither an agent nor a task_source, and agent_map has no _default (--agent sets it):",
-        "  rows without a route: rows.jsonl:3",
+        "  rows without a route (the deployment offers the agents a, b, solo): rows.jsonl:3",
         "2 rows name an agent that the deployment does not offer:",
         "  agent 'nobody' is not in the deployment: there are 'a', 'b', 'solo': rows.jsonl:1, rows.jsonl:5 (2 rows)",
         "nothing was sent",
