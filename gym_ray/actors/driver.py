@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from gym_ray.actors.conclude import conclude
@@ -21,9 +22,11 @@ from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.exchange import Blob, CompletionHeader, LeaseHeader, StepAnswer, StepRequest, slices
 from gym_ray.dispatch.leasing import credit, split_cap
+from gym_ray.dispatch.ledger import State
 from gym_ray.environment.client import EnvironmentClient
 from gym_ray.errors import RoutingError, RunFolderError, ShardLostError
 from gym_ray.identity import RowIdentity, read_identity
+from gym_ray.observe.tally import InFlight
 from gym_ray.outcomes.judge import lost
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
@@ -39,6 +42,9 @@ MAX_RESTARTS = 3
 """Of one shard slot; a process that keeps dying is a fault that a fourth start will not mend."""
 SYNC_EVERY_S = 5.0
 """fsync period: what a power cut can take. A killed process loses nothing, since every batch is written at once."""
+
+MAX_STRAGGLERS = 5
+"""Rollouts in flight that are named while a run waits for its last ones."""
 
 Spawn = Callable[[int], Awaitable[ShardHandle]]
 """Starts the shard of a slot and returns once it answers."""
@@ -119,14 +125,14 @@ class Driver:
         if not batch and run.phase not in (Phase.DONE, Phase.FAILED):
             await self._wait(run, wait_s)
             seq, batch = run.deliveries.take(ack, max_items)
-        return seq, batch, run.view(self._clock())
+        return seq, batch, self._view(run)
 
     async def poll(self, run_id: str, wait_s: float) -> RunView:
         """How a run stands; returns early when its phase changes."""
         run = self._runs[run_id]
         if run.phase not in (Phase.DONE, Phase.FAILED):
             await self._wait(run, wait_s)
-        return run.view(self._clock())
+        return self._view(run)
 
     async def stop_run(self, run_id: str) -> None:
         """Start nothing more of a run and cancel what is in flight; what is owed stays owed."""
@@ -182,7 +188,7 @@ class Driver:
             for header, line in run.lease(limit - len(headers), self._clock()):
                 headers.append(header)
                 lines.append(line)
-                link.leases[header.run, header.number] = header.attempt
+                link.leases[header.run, header.number] = (header.attempt, self._clock())
             self._consider(run)  # a spent budget may have ended it just now
         link.lease_seq += bool(headers)
         cancelled, link.cancelled = tuple(link.cancelled), []
@@ -244,7 +250,7 @@ class Driver:
         logger.warning("shard %d is lost with %d leases: %s", link.slot, len(link.leases), error)
         leases, link.leases = link.leases, {}
         await asyncio.gather(link.handle.aclose(), return_exceptions=True)
-        for position, ((run_id, number), attempt) in enumerate(leases.items()):
+        for position, ((run_id, number), (attempt, _)) in enumerate(leases.items()):
             if (run := self._runs.get(run_id)) is not None:
                 # Leases start in order, so those beyond the cap were most likely still waiting: not what killed it
                 is_poison = position < link.cap and run.ledger.died(number)
@@ -310,6 +316,25 @@ class Driver:
         self._wake()
 
     # Plumbing
+
+    def _view(self, run: Run) -> RunView:
+        now = self._clock()
+        view = run.view(now)
+        if view.progress.owed != run.ledger.count(State.LEASED):
+            return view  # something is left to start, so nobody waits for a straggler yet
+        held = [
+            (leased_at, number, attempt)
+            for link in self._links
+            for (run_id, number), (attempt, leased_at) in link.leases.items()
+            if run_id == run.spec.run_id
+        ]
+        oldest = tuple(
+            InFlight(
+                *run.plan.key(number), attempt, self._spec.shard.servers[run.plan.server(number)].name, now - leased_at
+            )
+            for leased_at, number, attempt in sorted(held)[:MAX_STRAGGLERS]
+        )
+        return replace(view, progress=replace(view.progress, oldest=oldest))
 
     def _open(self, spec: RunSpec, lines: Iterable[bytes] | None) -> tuple[Plan, Recorder | None]:
         server_of = _server_lookup(spec, self._spec.shard.servers)

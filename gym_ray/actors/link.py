@@ -23,7 +23,7 @@ class ShardDied(Exception):
 
 
 class ShardLink:
-    """One shard slot. `leases` maps (run, number) to its attempt until a completion or release arrives."""
+    """One shard slot. `leases` maps (run, number) to its attempt and the time of the lease, until it ends."""
 
     def __init__(self, slot: int, handle: ShardHandle) -> None:
         self.slot = slot
@@ -37,7 +37,7 @@ class ShardLink:
         self.cap = 0
         self.ack = 0
         self.lease_seq = 0
-        self.leases: dict[tuple[str, int], int] = {}
+        self.leases: dict[tuple[str, int], tuple[int, float]] = {}
         self.cancelled: list[str] = []
         self.rate_per_s = 0.0
         self.is_open = False

@@ -21,6 +21,9 @@ class Plan(Protocol):
     def server(self, number: int) -> int:
         """The position of its environment server."""
 
+    def key(self, number: int) -> tuple[int, int]:
+        """Its task and rollout index, -1 where the row has none."""
+
     def close(self) -> None:
         """Let go of files."""
 
@@ -50,6 +53,11 @@ class MemoryPlan:
 
     def server(self, number: int) -> int:
         return self._servers[number]
+
+    def key(self, number: int) -> tuple[int, int]:
+        identity = read_identity(self._lines[number])
+        task, rollout = identity.task_index, identity.rollout_index
+        return -1 if task is None else task, -1 if rollout is None else rollout
 
     def close(self) -> None:
         self._lines.clear()

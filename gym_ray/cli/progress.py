@@ -20,6 +20,8 @@ from gym_ray.observe.tally import Progress, ServerProgress
 
 REFRESHES_PER_S = 4
 PLAIN_EVERY_S = 30.0
+STRAGGLER_AGE_S = 1.0
+"""From this age on the last rollouts are named at once."""
 MAX_SERVERS = 8
 MAX_CLASSES = 3
 NARROW = 60
@@ -75,6 +77,10 @@ def facts(progress: Progress) -> Iterator[str]:
     yield f"elapsed {seconds(progress.elapsed_s)}"
     if progress.owed == 0:
         yield "merging and aggregating"
+    elif progress.oldest:
+        first = progress.oldest[0]
+        name = f"task {first.task_index}, rollout {first.rollout_index}"
+        yield f"waiting for {name} on {printable(first.server)} since {seconds(first.age_s)}"
     elif progress.eta_s is not None:
         yield f"ETA {seconds(progress.eta_s)}"
 
@@ -131,19 +137,22 @@ def _server(name: str, part: ServerProgress) -> Iterator[Text]:
 
 
 class _Lines:
-    """Shows the first snapshot, one each 30 s, and the last."""
+    """Shows the first snapshot, one each 30 s, one as soon as the run waits for its last rollouts, and the last."""
 
     def __init__(self, write: Show, clock: Callable[[], float]) -> None:
         self._write = write
         self._clock = clock
         self._due_at = clock()
         self._unshown: Progress | None = None
+        self._named_stragglers = False
 
     def show(self, progress: Progress) -> None:
         """Write the snapshot if it is time, else keep it."""
-        if self._clock() < self._due_at:
+        waits = bool(progress.oldest) and progress.oldest[0].age_s >= STRAGGLER_AGE_S
+        if self._clock() < self._due_at and (not waits or self._named_stragglers):
             self._unshown = progress
             return
+        self._named_stragglers = self._named_stragglers or waits
         self._due_at = self._clock() + PLAIN_EVERY_S
         self._unshown = None
         self._write(progress)

@@ -26,6 +26,18 @@ class ServerProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class InFlight:
+    """A rollout that a run waits for."""
+
+    task_index: int
+    rollout_index: int
+    attempt: int
+    server: str
+    age_s: float
+    """Since it was handed to its shard."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """A run at one moment."""
 
@@ -47,6 +59,8 @@ class Progress:
     failures_by_class: dict[str, int] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)
     servers: dict[str, ServerProgress] = field(default_factory=dict)
+    oldest: tuple[InFlight, ...] = ()
+    """Once nothing is left to start: the rollouts that have been in flight longest, oldest first."""
 
     @property
     def parts(self) -> tuple[str, ...]:

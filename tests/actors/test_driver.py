@@ -305,3 +305,15 @@ async def test_closing_ends_at_whatever_turn_it_meets_an_answer(turns: int, late
         await asyncio.sleep(0)
     async with asyncio.timeout(5):
         await driver.aclose()
+
+
+async def test_while_a_run_waits_for_its_last_rollouts_the_oldest_are_named() -> None:
+    world = World(lambda number: 30.0 if number in (3, 7) else 0.001)
+    async with started(world) as driver:
+        await driver.open_run(memory_run(deliver=False), rows(10))
+        async with asyncio.timeout(10):
+            while (view := await driver.poll("r", 0.05)).progress.results < 8:
+                pass
+        oldest = view.progress.oldest
+        assert [(each.task_index, each.rollout_index, each.server) for each in oldest] == [(3, 0, "env"), (7, 0, "env")]
+        assert all(each.age_s > 0 for each in oldest)
