@@ -12,24 +12,35 @@ if TYPE_CHECKING:
     from gym_ray.api import RolloutRunner, aggregate_run, run
     from gym_ray.config import RolloutCollectionConfig
     from gym_ray.errors import GymRayError
+    from gym_ray.helper import RolloutCollectionHelper
     from gym_ray.observe.report import RunReport
+    from gym_ray.outcomes.failure_record import RolloutFailureRecord
+    from gym_ray.planning.examples import preprocess_examples, resolve_task_sources
 
 _HOMES = {
     "GymRayError": "gym_ray.errors",
     "RolloutCollectionConfig": "gym_ray.config",
+    "RolloutCollectionHelper": "gym_ray.helper",
+    "RolloutFailureRecord": "gym_ray.outcomes.failure_record",
     "RolloutRunner": "gym_ray.api",
     "RunReport": "gym_ray.observe.report",
     "aggregate_run": "gym_ray.api",
+    "preprocess_examples": "gym_ray.planning.examples",
+    "resolve_task_sources": "gym_ray.planning.examples",
     "run": "gym_ray.api",
 }
 
 __all__ = [
     "GymRayError",
     "RolloutCollectionConfig",
+    "RolloutCollectionHelper",
+    "RolloutFailureRecord",
     "RolloutRunner",
     "RunReport",
     "__version__",
     "aggregate_run",
+    "preprocess_examples",
+    "resolve_task_sources",
     "run",
 ]
 

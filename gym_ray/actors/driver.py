@@ -329,9 +329,7 @@ class Driver:
             if run_id == run.spec.run_id
         ]
         oldest = tuple(
-            InFlight(
-                *run.plan.key(number), attempt, self._spec.shard.servers[run.plan.server(number)].name, now - leased_at
-            )
+            InFlight(*run.plan.key(number), attempt, run.server_name(number), now - leased_at)
             for leased_at, number, attempt in sorted(held)[:MAX_STRAGGLERS]
         )
         return replace(view, progress=replace(view.progress, oldest=oldest))

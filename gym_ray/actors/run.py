@@ -104,6 +104,10 @@ class Run:
     def _is_held_up(self) -> bool:
         return self.spec.deliver and self.deliveries.is_full
 
+    def server_name(self, number: int) -> str:
+        """The environment server of a rollout."""
+        return self._servers[self.plan.server(number)].name
+
     def lease(self, limit: int, now: float) -> Iterator[tuple[LeaseHeader, bytes]]:
         """Up to `limit` rollouts for a shard, in plan order; none once a budget is spent, which ends those owed."""
         if not self.wants_dispatch or limit <= 0:
@@ -140,7 +144,7 @@ class Run:
         before = len(self.plan)
         self.plan.add(lines)
         for number in range(before, len(self.plan)):
-            self.tally.planned(self._servers[self.plan.server(number)].name, 1)
+            self.tally.planned(self.server_name(number), 1)
         self.ledger.extend(len(self.plan) - before)
 
     def settle(self, header: CompletionHeader, record: memoryview | bytes) -> bool:
@@ -148,7 +152,7 @@ class Run:
         kind = OutcomeKind(header.kind)
         if not self.ledger.settle(header.number, _STATE_OF[kind]):
             return False
-        server = self._servers[self.plan.server(header.number)].name
+        server = self.server_name(header.number)
         self.tally.finished(
             server,
             kind,

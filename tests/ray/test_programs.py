@@ -52,6 +52,13 @@ def test_the_async_example_of_the_readme_runs(
     assert 0.0 <= float(out.strip().splitlines()[-1]) <= 1.0
 
 
+def test_the_helper_example_of_the_readme_runs(
+    served: ExampleDeployment, environment: dict[str, str], tmp_path: Path
+) -> None:
+    out = ran(code("helper").replace("127.0.0.1:11000", served.head_address), tmp_path, environment)
+    assert len(json.loads(out.strip().splitlines()[-1])) == 4
+
+
 def test_the_blocking_example_of_the_readme_runs(
     served: ExampleDeployment, environment: dict[str, str], tmp_path: Path
 ) -> None:
