@@ -22,10 +22,11 @@ from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.errors import ConfigError
 from gym_ray.identity import RowIdentity, read_identity
-from gym_ray.outcomes.failure_record import EpisodeId, RolloutFailureRecord
+from gym_ray.outcomes.failure_record import EpisodeId, Failure, RolloutFailureRecord
 from gym_ray.outcomes.judge import judge
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Answered
+from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
 from gym_ray.planning.examples import preprocess_examples
 from gym_ray.planning.given import GivenRow, given_rows
 from gym_ray.run_errors import error_of
@@ -282,11 +283,21 @@ def _plain_result(delivery: Delivery, identity: RowIdentity, *, routes: bool) ->
 
 def _typed_result(delivery: Delivery, run_id: str) -> Any:
     """What the caller of `run_outcomes` gets: the record of a result, or the typed record of a failure."""
-    row = _strictly_decoded(delivery.record) if delivery.record else {keys.FAILURE_CLASS: keys.KILL_SHAPED}
-    if delivery.header.kind in (OutcomeKind.RESULT, OutcomeKind.WITHHELD):
-        return row
-    own_id = read_identity(delivery.line).own_id or "unknown"
-    record = RolloutFailureRecord.of_row(row, EpisodeId(rollout_id=own_id, attempt=delivery.header.attempt), run_id)
+    kind = delivery.header.kind
+    if kind in (OutcomeKind.RESULT, OutcomeKind.WITHHELD):
+        return _strictly_decoded(delivery.record)
+    if kind == OutcomeKind.OMITTED:  # the server wants no record of it: it was interrupted
+        own_id = read_identity(delivery.line).own_id or ""
+        return RolloutFailureRecord(
+            episode_id=EpisodeId(rollout_id=own_id, attempt=delivery.header.attempt),
+            run_id=run_id,
+            source="environment",
+            delivery=DeliveryEvidence.DELIVERED,
+            failure=Failure(
+                failure_reason="the server asked for no record", terminal=False, failure_kind=keys.KILL_SHAPED
+            ),
+        )
+    record = RolloutFailureRecord.model_validate(json.loads(delivery.record)[keys.FAILURE_RECORD])
     return record.model_copy(update={"run_id": run_id})
 
 

@@ -69,6 +69,7 @@ class Shard:
         except BaseException as error:  # noqa: BLE001 - a SystemExit here would hang the actor, a bug would lose a rollout
             latency_ms = (time.perf_counter() - started_at) * 1000
             outcome = internal_fault(identity, header.attempt, server, error, header.run)
+        tokens = outcome.tokens if tokens is None else tokens
         return _completion(header, outcome, latency_ms, sends, tokens), outcome.record
 
 

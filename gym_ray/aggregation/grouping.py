@@ -15,6 +15,7 @@ class Group:
 
     server: EnvironmentServer
     agent: str | None
+    """The first by name of those that its records name, else the one that its server is attributed to."""
     origins: tuple[Origin, ...]
 
 
@@ -34,7 +35,7 @@ def grouped(origins: Iterable[Origin], servers: Mapping[str, EnvironmentServer])
                     f"have (it has {offered}): aggregate against the deployment that ran them"
                 )
             members[origin.server].append(origin)
-        elif origin.agent is not None:
+        elif origin.agent:
             members[_fronting(origin.agent, servers)].append(origin)
     return [_group(servers[name], members[name]) for name in sorted(members)]
 
@@ -63,5 +64,5 @@ def _fronting(agent: str, servers: Mapping[str, EnvironmentServer]) -> str:
 
 
 def _group(server: EnvironmentServer, origins: list[Origin]) -> Group:
-    named = sorted(origin.agent for origin in origins if origin.agent is not None)
-    return Group(server, named[0] if named else server.attributed_agent, tuple(origins))
+    named = sorted(origin.agent for origin in origins if origin.agent)
+    return Group(server, named[0] if named else server.attributed_agent or None, tuple(origins))

@@ -1,11 +1,9 @@
-"""What of a record an aggregation needs. Source: protocol §3.1."""
-
-import json
-from functools import lru_cache
+"""What of a record an aggregation needs. Pure. Source: protocol §3.1."""
 
 import msgspec
 
 from gym_ray import keys
+from gym_ray.rows.splicing import encode_text, members
 
 DROPPED = frozenset(
     {
@@ -18,47 +16,32 @@ DROPPED = frozenset(
 )
 KEPT_OF_RESPONSE = (keys.USAGE, keys.INCOMPLETE_DETAILS)
 
-_NULL = msgspec.Raw(b"null")
-
-
-class _Response(msgspec.Struct):
-    usage: msgspec.Raw = _NULL
-    incomplete_details: msgspec.Raw = _NULL
-
-
-_NOTHING = _Response()
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_response = msgspec.json.Decoder(_Response).decode
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def stripped(line: bytes) -> bytes:
-    """The record without what no metric reads; every other value stays byte for byte."""
+    """The record, a JSON object, without what no metric reads; every other value stays byte for byte."""
+    fields = _fields(line)
+    kept = [(key, bytes(value)) for key, value in fields.items() if key not in DROPPED]
+    response = fields.get(keys.RESPONSE)
+    if response is not None and _is_object(response):
+        inner = _fields(bytes(response))
+        parts = [(key, bytes(inner[key])) for key in KEPT_OF_RESPONSE if key in inner]
+        if parts := [(key, value) for key, value in parts if value != b"null"]:
+            kept.append((keys.RESPONSE, _joined(parts)))
+    return _joined(kept)
+
+
+def _fields(line: bytes) -> dict[str, msgspec.Raw] | dict[str, bytes]:
     try:
-        fields = _fields(line)
-        kept = [_member(key) + bytes(value) for key, value in fields.items() if key not in DROPPED]
-        response = fields.get(keys.RESPONSE)
-        inner = _response(response) if response is not None and bytes(memoryview(response)[:1]) == b"{" else _NOTHING
-    except msgspec.DecodeError:
-        return _stripped_slowly(line)
-    facts = ((keys.USAGE, bytes(inner.usage)), (keys.INCOMPLETE_DETAILS, bytes(inner.incomplete_details)))
-    if parts := [_member(key) + value for key, value in facts if value != b"null"]:
-        kept.append(b"%b{%b}" % (_member(keys.RESPONSE), b",".join(parts)))
-    return b"{%b}" % b",".join(kept)
+        return _decode(line)
+    except (msgspec.MsgspecError, RecursionError):  # escapes of lone surrogates are JSON that msgspec does not take
+        return members(line.strip())
 
 
-@lru_cache(4096)
-def _member(key: str) -> bytes:
-    """`"key":` as JSON; records of one environment have the same keys."""
-    return msgspec.json.encode(key) + b":"
+def _is_object(value: bytes | msgspec.Raw) -> bool:
+    return bytes(memoryview(value)[:1]) == b"{"
 
 
-def _stripped_slowly(line: bytes) -> bytes:
-    """Lone surrogate escapes are legal JSON that only the standard parser takes."""
-    record = json.loads(line)
-    response = record.get(keys.RESPONSE)
-    kept = {key: value for key, value in record.items() if key not in DROPPED}
-    if isinstance(response, dict):
-        parts = {key: response[key] for key in KEPT_OF_RESPONSE if response.get(key) is not None}
-        if parts:
-            kept[keys.RESPONSE] = parts
-    return json.dumps(kept).encode()
+def _joined(fields: list[tuple[str, bytes]]) -> bytes:
+    return b"{%b}" % b",".join([b"%b:%b" % (encode_text(key), value) for key, value in fields])

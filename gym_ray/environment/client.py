@@ -1,120 +1,316 @@
 """The HTTP client of gym_ray: one POST in, one `Reply` out, whatever the server does.
 
 Invariants: nothing limits connections below the cap (admission is the only gate); nothing is sent twice behind our back
-(no redirects, no resending by the library); a server's fault is a value, only cancellation and our own bugs raise.
+(no redirects, and aiohttp resends idempotent methods only, of which POST is none); a server's fault is a value, only
+cancellation and our own bugs raise; a cancelled call closes its connection, which is how a server learns of it.
 """
 
 import asyncio
-import errno
+import logging
 import random
-import socket
-from collections.abc import AsyncIterable
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from math import inf
 
 import aiohttp
 from yarl import URL
 
 from gym_ray import keys
+from gym_ray.environment.connections import CURRENT_COURSE, Connector, Course
+from gym_ray.environment.faults import ReplyTooLargeError, read_fault
+from gym_ray.environment.retry import BOUNDS, THROTTLING, Cause, GiveUp, Policy, Setback, decide, read_retry_after
 from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
+from gym_ray.outcomes.text import public
+
+logger = logging.getLogger("gym_ray.environment")
 
 CONNECT_TIMEOUT_S = 10.0
-"""Between servers of one deployment a connection that takes longer will not come."""
-KEEPALIVE_S = 15.0
-"""Idle connections are closed before the servers' 30 s, so that we are the ones who close them."""
-UNREACHABLE_TRIES, DROPPED_TRIES = 3, 5
+"""Between servers of one deployment a connection that takes longer will not come. Source: protocol §4.2."""
+MAX_REPLY_BYTES = 1 << 29
+"""Far above any real reply (a few MB), below what would take a shard down: a body may be compressed a thousandfold."""
+MAX_HEADER_BYTES = 1 << 18
+"""Newer servers put failure reports into a header; aiohttp's own limit of 8 KB would lose their rollouts."""
+READ_BUFFER_BYTES = 1 << 18
+"""Also the most that one step of decompression yields. For replies of 1 KB to 20 MB, 64 KB to 4 MB cost the same."""
+WARN_AGAIN_S = 30.0
+"""A server that is gone fails every rollout on it: say so at once, and then often enough to be seen."""
+_SLICE_BYTES = 1 << 18
+_LARGE_BODY_BYTES = 1 << 20
+"""aiohttp warns about larger bodies that come in one piece, since writing them blocks the loop."""
+
 _HEADERS = {"Content-Type": "application/json"}
-_LOCAL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_SEVERITY = {Delivery.NOT_SENT: 0, Delivery.POSSIBLY_DELIVERED: 1, Delivery.DELIVERED: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where a base URL leads, parsed once."""
+
+    url: URL
+    shown: str
+    """The same, without credentials."""
 
 
 class EnvironmentClient:
-    """Make it inside a running event loop, and `aclose` it."""
+    """Talks to any number of environment servers; make it inside a running event loop, and `aclose` it.
 
-    def __init__(self, *, retry_requests: bool, retry_budget_s: float | None = None) -> None:
-        self._retry_requests = retry_requests
-        self._retry_budget_s = retry_budget_s
-        self._urls: dict[str, URL] = {}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=KEEPALIVE_S),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers=_HEADERS,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            read_bufsize=1 << 20,
-        )
+    `clock` is monotonic, `wall_clock` is Unix time (for dates in headers), `draw` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        *,
+        retry_requests: bool,
+        retry_budget_s: float | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._policy = Policy(retry_requests, retry_budget_s)
+        self._clock, self._wall_clock, self._sleep, self._draw = clock, wall_clock, sleep, draw
+        self._addresses: dict[tuple[str, str], _Address | Unanswered] = {}
+        self._warned_at: dict[str, float] = {}
+        self._max_reply_bytes = max_reply_bytes
+        self._rollouts = _session(Connector(), connect_timeout_s)
+        # Few calls, far apart and with bodies that cannot be sent again: a connection for each is never a stale one
+        self._control = _session(Connector(force_close=True), connect_timeout_s)
 
     async def post_run(self, base_url: str, body: bytes, *, timeout_s: float | None = None) -> Reply:
-        """Send one attempt to `/run`; retries within finite bounds happen here, `sends` counts them."""
-        url = self._url(base_url, "/run")
+        """Run one attempt. Retries happen in here, within the bounds of `retry`; `sends` and `tries` count them.
+
+        `timeout_s` bounds the whole call, retries included; without it the call may take hours.
+        """
+        address = self._address(base_url, "/run")
+        if isinstance(address, Unanswered):
+            return address
+        course = _begin_course()
+        if timeout_s is None:
+            return await self._persist(self._rollouts, address, body, course)
+        deadline = self._clock() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._persistently(url, body)
+                return await self._persist(self._rollouts, address, body, course, deadline)
         except TimeoutError:
-            return Unanswered(
-                Delivery.POSSIBLY_DELIVERED,
-                keys.TRANSPORT_TIMEOUT,
-                "TimeoutError",
-                f"no reply within rollout_timeout_s={timeout_s:g}",
-                str(url),
-                sends=1,
-            )
+            return _timed_out(course, address, f"no reply within rollout_timeout_s={timeout_s:g}")
 
     async def post_aggregate(self, base_url: str, body: AsyncIterable[bytes] | bytes, timeout_s: float) -> Reply:
-        """Send one body to `/aggregate_metrics`."""
-        url = self._url(base_url, "/aggregate_metrics")
+        """Send one body to `/aggregate_metrics`, on a connection of its own.
+
+        A streamed body goes again only while nothing of it has been asked for. What its iterator raises is raised here.
+        """
+        address = self._address(base_url, "/aggregate_metrics")
+        if isinstance(address, Unanswered):
+            return address
+        course = _begin_course()
+        request = body if isinstance(body, bytes) else _Stream(body)
+        deadline = self._clock() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._once(url, body, 1)
+                reply = await self._persist(self._control, address, request, course, deadline)
         except TimeoutError:
-            return Unanswered(
-                Delivery.POSSIBLY_DELIVERED,
-                keys.TRANSPORT_TIMEOUT,
-                "TimeoutError",
-                f"no reply within {timeout_s:g} s",
-                str(url),
-            )
+            reply = _timed_out(course, address, f"no reply within {timeout_s:g} s")
+        if isinstance(request, _Stream) and request.error is not None:
+            raise request.error
+        return reply
+
+    async def get_health(self, base_url: str, timeout_s: float) -> Reply:
+        """One GET of the base URL; any answer means that the server is there (protocol §1.7)."""
+        address = self._address(base_url, "/")
+        if isinstance(address, Unanswered):
+            return address
+        course = _begin_course()
+        course.tries = 1
+        try:
+            async with asyncio.timeout(timeout_s), self._control.get(address.url, allow_redirects=False) as response:
+                return Answered(response.status, await _read_body(response, self._max_reply_bytes), address.shown)
+        except TimeoutError:
+            return _timed_out(course, address, f"no reply within {timeout_s:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            return read_fault(error, course.witness, None, address.shown).reply
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._session.close()
+        await self._rollouts.close()
+        await self._control.close()
 
-    def _url(self, base_url: str, path: str) -> URL:
-        url = self._urls.get(base_url + path)
-        if url is None:
-            url = self._urls[base_url + path] = URL(base_url + path)
-        return url
+    def _address(self, base_url: str, path: str) -> _Address | Unanswered:
+        address = self._addresses.get((base_url, path))
+        if address is None:
+            address = self._addresses[base_url, path] = _parse(base_url, path)
+        return address
 
-    async def _persistently(self, url: URL, body: bytes) -> Reply:
-        tries = 0
+    async def _persist(
+        self,
+        session: aiohttp.ClientSession,
+        address: _Address,
+        body: "bytes | _Stream",
+        course: Course,
+        not_after: float = inf,
+    ) -> Reply:
+        """Try until there is a usable answer, or until `retry` gives up."""
+        result = await self._try(session, address, body, course)
+        if not isinstance(result, Setback):
+            return result
+        past: list[tuple[Cause, float]] = []
+        delivery = result.delivery
         while True:
-            tries += 1
-            reply = await self._once(url, body, tries)
-            if isinstance(reply, Answered) or not self._may_retry(reply, tries):
-                return reply
-            await asyncio.sleep(min(0.5 * 2**tries, 8.0) * random.uniform(0.5, 1.0))
+            now = self._clock()
+            step = decide(self._policy, past, result, now=now, draw=self._draw(), not_after=not_after)
+            if isinstance(body, _Stream) and body.has_started:
+                step = GiveUp("a streamed body is there only once")
+            if isinstance(step, GiveUp):
+                return _conclude(result, course, delivery, step.reason, now - past[0][1] if past else 0.0)
+            logger.debug("try %d of %s: %s, next in %.3f s", course.tries, address.shown, result.cause, step.delay_s)
+            past.append((result.cause, now))
+            course.witness = None
+            if step.delay_s:
+                await self._sleep(step.delay_s)
+            result = await self._try(session, address, body, course)
+            if not isinstance(result, Setback):
+                return result
+            delivery = max(delivery, result.delivery, key=_SEVERITY.__getitem__)
 
-    def _may_retry(self, reply: Unanswered, tries: int) -> bool:
-        if reply.delivery is Delivery.NOT_SENT:
-            return tries < UNREACHABLE_TRIES
-        return self._retry_requests and tries < DROPPED_TRIES
-
-    async def _once(self, url: URL, body: AsyncIterable[bytes] | bytes, sends: int) -> Reply:
-        status = None
+    async def _try(
+        self, session: aiohttp.ClientSession, address: _Address, body: "bytes | _Stream", course: Course
+    ) -> Answered | Setback:
+        """Send the request once."""
+        course.tries += 1
+        course.witness = None
+        data: bytes | AsyncIterable[bytes | memoryview] = body
+        status, headers = None, None
+        if isinstance(body, bytes) and len(body) > _LARGE_BODY_BYTES:
+            data, headers = _slices(body), {"Content-Length": str(len(body))}
         try:
-            async with self._session.post(url, data=body, allow_redirects=False) as response:
+            async with session.post(address.url, data=data, headers=headers, allow_redirects=False) as response:
                 status = response.status
-                return Answered(status, await response.read(), str(url), sends)
-        except aiohttp.ClientConnectorError as error:
-            local = isinstance(error.os_error, OSError) and error.os_error.errno in _LOCAL
-            kind = keys.TRANSPORT_LOCAL_RESOURCE if local else keys.TRANSPORT_UNREACHABLE
-            return Unanswered(Delivery.NOT_SENT, kind, type(error).__name__, str(error), str(url))
-        except (aiohttp.ConnectionTimeoutError, socket.gaierror) as error:
-            return Unanswered(Delivery.NOT_SENT, keys.TRANSPORT_UNREACHABLE, type(error).__name__, str(error), str(url))
+                content = await _read_body(response, self._max_reply_bytes)
         except (aiohttp.ClientError, OSError) as error:
-            message = str(error) or repr(error)
-            return Unanswered(
-                Delivery.POSSIBLY_DELIVERED,
-                keys.TRANSPORT_PEER_DROP,
-                type(error).__name__,
-                message,
-                str(url),
-                status,
-                sends,
-            )
+            setback = read_fault(error, course.witness, status, address.shown)
+            course.sends += setback.delivery is not Delivery.NOT_SENT
+            if setback.cause is Cause.UNREACHABLE:
+                self._warn_unreachable(address, error)
+            return setback
+        if course.witness is not None:
+            course.witness.rest()
+        course.sends += 1
+        answer = Answered(status, content, address.shown, course.sends, course.tries)
+        if status not in THROTTLING:
+            return answer
+        retry_after, date = response.headers.get("Retry-After"), response.headers.get("Date")
+        wait_s = read_retry_after(retry_after, date, self._wall_clock())
+        return Setback(Cause.THROTTLED, Delivery.POSSIBLY_DELIVERED, answer, wait_s)
+
+    def _warn_unreachable(self, address: _Address, error: Exception) -> None:
+        now = self._clock()
+        if now - self._warned_at.get(address.shown, -inf) < WARN_AGAIN_S:
+            return
+        self._warned_at[address.shown] = now
+        logger.warning(
+            "no connection to %s: %s: %s; a request is given up after %d tries or %g s",
+            address.shown,
+            type(error).__name__,
+            public(str(error)),
+            BOUNDS[Cause.UNREACHABLE].max_tries,
+            BOUNDS[Cause.UNREACHABLE].window_s,
+        )
+
+
+class _Stream:
+    """A body of which aiohttp asks once, and which remembers whether it did and what went wrong with it."""
+
+    def __init__(self, source: AsyncIterable[bytes]) -> None:
+        self._source = source
+        self.has_started = False
+        self.error: Exception | None = None
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self.has_started = True
+        try:
+            async for chunk in self._source:
+                yield chunk
+        except Exception as error:
+            # aiohttp reports it as a fault of the connection
+            self.error = error
+            raise
+
+
+async def _slices(body: bytes) -> AsyncIterator[memoryview]:
+    view = memoryview(body)
+    for start in range(0, len(body), _SLICE_BYTES):
+        yield view[start : start + _SLICE_BYTES]
+
+
+def _session(connector: Connector, connect_timeout_s: float) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers=_HEADERS,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
+        read_bufsize=READ_BUFFER_BYTES,
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+    )
+
+
+async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """The whole body, decompressed.
+
+    Raises:
+        ReplyTooLargeError: it has more than `max_bytes`; nothing more is read then.
+    """
+    announced = response.content_length
+    if announced is not None and "Content-Encoding" not in response.headers:
+        if announced > max_bytes:
+            raise ReplyTooLargeError(f"the reply has {announced} bytes, more than {max_bytes}")
+        return await response.read()
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > max_bytes:
+            raise ReplyTooLargeError(f"the reply has more than {max_bytes} bytes")
+    return b"".join(chunks)
+
+
+def _parse(base_url: str, path: str) -> _Address | Unanswered:
+    try:
+        url = URL(base_url.rstrip("/") + path)
+        return _Address(url, str(url.with_user(None)) if url.raw_user or url.raw_password else str(url))
+    except (ValueError, TypeError) as error:
+        return Unanswered(
+            Delivery.NOT_SENT, keys.TRANSPORT_UNREACHABLE, "InvalidURL", public(str(error)), public(base_url), tries=0
+        )
+
+
+def _begin_course() -> Course:
+    course = Course()
+    CURRENT_COURSE.set(course)
+    return course
+
+
+def _timed_out(course: Course, address: _Address, message: str) -> Unanswered:
+    """The reply of a call whose time is over; what was sent and not answered is possibly delivered."""
+    sends = course.sends + (course.witness is not None)
+    delivery = Delivery.POSSIBLY_DELIVERED if sends else Delivery.NOT_SENT
+    return Unanswered(
+        delivery, keys.TRANSPORT_TIMEOUT, "TimeoutError", message, address.shown, sends=sends, tries=course.tries
+    )
+
+
+def _conclude(setback: Setback, course: Course, delivery: Delivery, reason: str, elapsed_s: float) -> Reply:
+    """What is returned after the last try, with the facts of all of them."""
+    reply = setback.reply
+    if isinstance(reply, Answered):
+        return reply
+    if setback.cause is Cause.FINAL:
+        why = ""
+    elif course.tries == 1:
+        why = f" (not tried again: {reason})"
+    else:
+        why = f" (gave up after {course.tries} tries in {elapsed_s:.1f} s: {reason})"
+    message = public(reply.message + why)
+    return replace(reply, delivery=delivery, message=message, sends=course.sends, tries=course.tries)

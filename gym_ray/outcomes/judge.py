@@ -1,264 +1,260 @@
 """Reply -> outcome: what one attempt means, and the line that is kept of it.
 
-Rules (protocol §2.3-2.6, §6.6, §7.3, §7.5):
-    no whole reply                         failure, class agent_request_failed
+The first rule that fits decides (protocol §2.3-2.6, §6.6, §7.3, §7.5):
+
+    no whole reply                         failure, class agent_request_failed; agent_run_error after a status that runs
     status 429, 502, 503, 504              failure, class agent_request_failed: the server did not run it
     any other status but 2xx               failure, class agent_run_error: it ran and broke
     2xx, body not a JSON object            failure, class agent_run_error
+    echo of another rollout or attempt     failure, class agent_run_error (stale); null is no echo
     `_ng_no_persist` true                  omitted
-    `_ng_failure_class` not null           failure, the reply's own fields are kept
-    reward not a finite number             failure, class agent_run_error (absent is fine: unscored)
-    echo of another rollout or attempt     failure, class agent_run_error (stale)
-    episode reply with a failure           failure, class environment_server_failed
+    `_ng_failure_class` not null           failure, the reply's own fields are kept, whatever its reward
+    reward not a finite number             failure, class agent_run_error (absent is fine: unscored). Null is none:
+                                           servers whose encoder has no NaN write null instead
     anything else                          result
+
+An episode reply must name the episode and the task that were asked for and hold either a result, which is then judged
+by the last two rules and must not use keys of the collector, or a failure: class environment_server_failed. Only a
+reply with a failure class may come instead of one.
+
+What a server writes is kept as it writes it. Where it echoes an identity stamp, equal values stay and others are
+overridden; a request that was sent more than once leaves its count in the record.
 """
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 
 import msgspec
-import orjson
 
 from gym_ray import keys
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.identity import ABSENT, RowIdentity
-from gym_ray.outcomes.envelope import BadBody, one_line, read_envelope, rebuild, splice
+from gym_ray.outcomes.attempt import Attempt
+from gym_ray.outcomes.envelope import (
+    Envelope,
+    Episode,
+    Json,
+    NotAnObjectError,
+    NotJSONError,
+    extend,
+    one_line,
+    read_envelope,
+    read_episode,
+    read_tokens,
+    read_value,
+    rebuild,
+)
+from gym_ray.outcomes.failures import (
+    classified_failure,
+    episode_failure,
+    episode_fields,
+    name_class,
+    observed_fields,
+    reported_record,
+)
 from gym_ray.outcomes.outcome import Outcome, OutcomeKind
 from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
+from gym_ray.rows.splicing import members
 
-MAX_TEXT = 2_000
 NOT_RUN = frozenset({429, 502, 503, 504})
-_ECHO_KEYS = (keys.TASK_INDEX, keys.ROLLOUT_INDEX, keys.ATTEMPT_INDEX)
-_ECHOES = frozenset(_ECHO_KEYS)
+_HTTP_ERROR = "ClientResponseError"
+"""As NeMo Gym itself calls a status that is no success."""
 _RESERVED = frozenset({keys.TRAJECTORY, keys.MODEL_CALL_CAPTURE, keys.PERF})
 
-Fields = Mapping[str, bytes | msgspec.Raw]
 
-
-class _Unusable(ValueError):
+class _InvalidError(ValueError):
     """A reply with the right syntax and the wrong content."""
+
+
+class _StaleError(ValueError):
+    """A reply for another rollout or attempt."""
+
+
+_NAMES: dict[type[Exception], str] = {
+    NotJSONError: "JSONDecodeError",
+    NotAnObjectError: "InvalidRolloutResult",
+    msgspec.ValidationError: "InvalidRolloutResult",
+    _InvalidError: "InvalidRolloutResult",
+    _StaleError: "StaleRolloutResult",
+    RecursionError: "JSONDecodeError",
+}
+"""What the faults of a reply are called in records."""
 
 
 def judge(identity: RowIdentity, attempt: int, server: EnvironmentServer, reply: Reply, run_id: str) -> Outcome:
     """The outcome of one attempt; never raises for what a server sent."""
+    this = Attempt(identity, attempt, server, run_id)
     if isinstance(reply, Unanswered):
-        return _unanswered(identity, attempt, server, reply, run_id)
+        return _judge_silence(this, reply)
     if not 200 <= reply.status < 300:
-        failure_class = keys.AGENT_REQUEST_FAILED if reply.status in NOT_RUN else keys.AGENT_RUN_ERROR
-        message = f"{reply.status}, url={reply.url!r}"
-        return _failed(identity, attempt, server, run_id, failure_class, "HTTPError", message, reply=reply)
+        return _judge_status(this, reply)
     try:
-        body = one_line(reply.body)
-        fields = read_envelope(body)
-        if identity.is_materialized:
-            return _episode(identity, attempt, server, fields)
-        _check_echo(identity, attempt, fields)
-        return _settled(identity, attempt, server, body, fields)
-    except (BadBody, _Unusable) as error:
-        kind = "InvalidRolloutResult" if isinstance(error, _Unusable) else "BadBody"
-        return _failed(identity, attempt, server, run_id, keys.AGENT_RUN_ERROR, kind, str(error), reply=reply)
+        return _judge_episode(this, reply) if identity.is_materialized else _judge_flat(this, reply)
+    except tuple(_NAMES) as error:
+        name = next(name for kind, name in _NAMES.items() if isinstance(error, kind))
+        return _observed(this, keys.AGENT_RUN_ERROR, name, str(error), Delivery.DELIVERED, reply)
 
 
 def lost(
     identity: RowIdentity, attempt: int, server: EnvironmentServer, reason: str, delivery: Delivery, run_id: str
 ) -> Outcome:
     """The outcome of an attempt whose shard died before it could say anything."""
-    reply = Unanswered(delivery, keys.TRANSPORT_PEER_DROP, "ShardLost", reason[:MAX_TEXT], server.base_url)
-    return _unanswered(identity, attempt, server, reply, run_id)
+    reply = Unanswered(delivery, keys.TRANSPORT_PEER_DROP, "ShardLost", reason, server.base_url)
+    return _judge_silence(Attempt(identity, attempt, server, run_id), reply)
 
 
 def internal_fault(
     identity: RowIdentity, attempt: int, server: EnvironmentServer, error: BaseException, run_id: str
 ) -> Outcome:
-    """The outcome of an attempt in which gym_ray itself went wrong."""
-    message = str(error) or repr(error)
-    return _failed(identity, attempt, server, run_id, keys.AGENT_RUN_ERROR, type(error).__name__, message)
+    """The outcome of an attempt in which gym_ray itself went wrong, so that nobody knows how far it came."""
+    this = Attempt(identity, attempt, server, run_id)
+    name, message = type(error).__name__, str(error) or repr(error)
+    return _observed(this, keys.AGENT_RUN_ERROR, name, message, Delivery.POSSIBLY_DELIVERED, None)
 
 
-def stamps_of(identity: RowIdentity, attempt: int, server: EnvironmentServer) -> dict[str, bytes]:
-    """The identity stamps of a record as JSON values (protocol §8.6 step 2)."""
-    stamps: dict[str, bytes] = {}
-    if identity.task_index is not None:
-        stamps[keys.TASK_INDEX] = b"%d" % identity.task_index
-    if identity.rollout_index is not None:
-        stamps[keys.ROLLOUT_INDEX] = b"%d" % identity.rollout_index
-    for key, raw in (
-        (keys.AGENT_REF, identity.agent_ref),
-        (keys.TASK_SOURCE, identity.task_source),
-        (keys.SKILLS_REF, identity.skills_ref),
-    ):
-        if raw is not ABSENT:
-            stamps[key] = bytes(raw)
-    if attempt > 0:
-        stamps[keys.ATTEMPT_INDEX] = b"%d" % attempt
-    if identity.explicit_id is not None:
-        stamps[keys.ROLLOUT_ID] = orjson.dumps(identity.explicit_id)
-    stamps[keys.ENVIRONMENT_SERVER] = _quoted(server.name)
-    stamps[keys.RESULT_TYPE] = _quoted(server.result_type)
-    return stamps
+def _judge_silence(this: Attempt, reply: Unanswered) -> Outcome:
+    is_unrun = reply.status is None or reply.status in NOT_RUN
+    failure_class = keys.AGENT_REQUEST_FAILED if is_unrun else keys.AGENT_RUN_ERROR
+    return _observed(
+        this, failure_class, reply.exception_type, reply.message, reply.delivery, reply, reply.failure_kind
+    )
 
 
-@lru_cache(1024)
-def _quoted(text: str) -> bytes:
-    return orjson.dumps(text)
+def _judge_status(this: Attempt, reply: Answered) -> Outcome:
+    message = f"{reply.status}, url={reply.url!r}"
+    if reply.status in NOT_RUN:
+        return _observed(this, keys.AGENT_REQUEST_FAILED, _HTTP_ERROR, message, Delivery.POSSIBLY_DELIVERED, reply)
+    return _observed(this, keys.AGENT_RUN_ERROR, _HTTP_ERROR, message, Delivery.DELIVERED, reply)
 
 
-def _settled(
-    identity: RowIdentity, attempt: int, server: EnvironmentServer, body: bytes | None, fields: Fields
-) -> Outcome:
-    """The outcome of a reply object; `body` is the same object as bytes, if it may be spliced."""
-    if _truth(fields.get(keys.NO_PERSIST)):
-        return Outcome(OutcomeKind.OMITTED, b"", failure_class=_text(fields.get(keys.FAILURE_CLASS)))
-    failure_class = _text(fields.get(keys.FAILURE_CLASS))
-    reward = None if failure_class is not None and keys.REWARD not in fields else _reward(fields)
-    stamps = stamps_of(identity, attempt, server)
-    if body is None or not stamps.keys().isdisjoint(fields):
-        record, reply_bytes = rebuild(fields, stamps), 0
-    else:
-        record, reply_bytes = splice(body, stamps, is_empty=not fields), len(body) - 1
-    if failure_class is not None:
-        return Outcome(
-            OutcomeKind.FAILURE,
-            record,
-            failure_class=failure_class,
-            terminal=_truth(fields.get(keys.FAILURE_TERMINAL)),
-            reply_bytes=reply_bytes,
-        )
-    masked = _truth(fields.get(keys.MASK_SAMPLE))
-    return Outcome(OutcomeKind.RESULT, record, reward=reward, masked=masked, reply_bytes=reply_bytes)
+def _judge_flat(this: Attempt, reply: Answered) -> Outcome:
+    envelope = read_envelope(reply.body)
+    _check_echo(this, envelope)
+    failure_class = _read_class(envelope.failure_class)
+    if _is_true(envelope.no_persist):
+        return Outcome(OutcomeKind.OMITTED, b"", failure_class=failure_class)
+    body, stamps = one_line(reply.body), this.stamps(reply.sends)
+    if failure_class is None:
+        reward = _read_reward(envelope.reward)
+        record, reply_bytes = _stamp(body, envelope, stamps)
+        masked = _is_true(envelope.mask_sample)
+        return Outcome(OutcomeKind.RESULT, record, reward, masked, tokens=envelope.tokens, reply_bytes=reply_bytes)
+    terminal = _is_true(envelope.failure_terminal)
+    stamps |= reported_record(this, classified_failure(members(body), failure_class, terminal), reply.status)
+    record, reply_bytes = _stamp(body, envelope, stamps)
+    return Outcome(OutcomeKind.FAILURE, record, failure_class=failure_class, terminal=terminal, reply_bytes=reply_bytes)
 
 
-def _episode(identity: RowIdentity, attempt: int, server: EnvironmentServer, fields: Fields) -> Outcome:
-    """The outcome of an episode reply: its result or failure, projected as protocol §2.5 says."""
-    episode = _value(fields.get(keys.EPISODE_ID))
-    asked = {keys.EPISODE_ROLLOUT_ID: identity.own_id, keys.EPISODE_ATTEMPT: attempt}
-    if episode != asked:
-        raise _Unusable(f"the reply is for episode {episode!r}, asked was {asked!r}")
-    if _value(fields.get(keys.TASK_ID)) != _value(identity.task_id):
-        raise _Unusable("the reply is for another task_id")
-    result, failure = fields.get(keys.RESULT), fields.get(keys.FAILURE)
-    if _is_null(result) == _is_null(failure):
-        raise _Unusable("an episode reply holds exactly one of result and failure")
-    task_id = bytes(identity.task_id)
-    if result is not None and not _is_null(result):
-        inner = read_envelope(one_line(bytes(result)))
-        if reserved := sorted(key for key in inner if key.startswith(keys.NG_PREFIX) or key in _RESERVED):
-            raise _Unusable(f"the result uses keys that are reserved for the collector: {', '.join(reserved)}")
-        return _settled(identity, attempt, server, None, {**inner, keys.NG_TASK_ID: task_id})
-    report = _value(failure)
-    if not isinstance(report, dict):
-        raise _Unusable("the failure of an episode reply is not an object")
-    terminal = report.get(keys.TERMINAL) is True
-    row = {
-        keys.FAILURE_CLASS: keys.ENVIRONMENT_SERVER_FAILED,
-        keys.FAILURE_TERMINAL: terminal,
-        keys.FAILURE_MESSAGE: _bounded(str(report.get(keys.FAILURE_REASON, ""))),
-        keys.FAILURE_KIND: report.get(keys.FAILURE_KIND),
-        keys.FAILURE_STAGE: report.get(keys.STAGE),
-        keys.FAILURE_PARTIAL_RESPONSE: report.get(keys.PARTIAL_RESPONSE),
-    }
-    kept = {key: msgspec.json.encode(value) for key, value in row.items() if value is not None}
-    line = rebuild({keys.NG_TASK_ID: task_id, **kept}, stamps_of(identity, attempt, server))
-    return Outcome(OutcomeKind.FAILURE, line, failure_class=keys.ENVIRONMENT_SERVER_FAILED, terminal=terminal)
+def _judge_episode(this: Attempt, reply: Answered) -> Outcome:
+    """The outcome of an episode reply, projected as protocol §2.5 says."""
+    episode = read_episode(reply.body)
+    if b"\n" in reply.body or b"\r" in reply.body:
+        # Its values are put into a line of their own. Validated first: in a string a raw line break is an error
+        episode = read_episode(one_line(reply.body))
+    if episode == Episode():
+        envelope = read_envelope(reply.body)
+        if _read_class(envelope.failure_class) is not None or _is_true(envelope.no_persist):
+            return _judge_flat(this, reply)
+    _check_episode(this, episode)
+    stamps = {keys.NG_TASK_ID: bytes(this.identity.task_id), **this.stamps(reply.sends)}
+    if episode.result is not None and episode.failure is None:
+        return _judge_result(episode.result, stamps)
+    if episode.failure is not None and episode.result is None:
+        failure = episode_failure(episode.failure)
+        fields = episode_fields(episode.failure, failure) | reported_record(this, failure, reply.status)
+        record = rebuild(fields, stamps)
+        failure_class = keys.ENVIRONMENT_SERVER_FAILED
+        return Outcome(OutcomeKind.FAILURE, record, failure_class=failure_class, terminal=failure.terminal)
+    raise _InvalidError("an episode reply holds exactly one of result and failure")
 
 
-def _unanswered(
-    identity: RowIdentity, attempt: int, server: EnvironmentServer, reply: Unanswered, run_id: str
-) -> Outcome:
-    failure_class = keys.AGENT_REQUEST_FAILED if reply.status is None else keys.AGENT_RUN_ERROR
-    return _failed(
-        identity, attempt, server, run_id, failure_class, reply.exception_type, reply.message,
-        status=reply.status, kind=reply.failure_kind, delivery=reply.delivery, sends=reply.sends,
-    )  # fmt: skip
+def _judge_result(result: Mapping[str, Json], stamps: Mapping[str, bytes]) -> Outcome:
+    """The outcome of the result of an episode."""
+    if reserved := sorted(key for key in result if key.startswith(keys.NG_PREFIX) or key in _RESERVED):
+        raise _InvalidError(f"the result uses keys that are reserved for the collector: {', '.join(reserved)}")
+    reward = _read_reward(result.get(keys.REWARD, ABSENT))
+    masked = _is_true(result.get(keys.MASK_SAMPLE, ABSENT))
+    tokens = read_tokens(result.get(keys.RESPONSE, ABSENT))
+    return Outcome(OutcomeKind.RESULT, rebuild(result, stamps), reward, masked, tokens=tokens)
 
 
-def _failed(
-    identity: RowIdentity,
-    attempt: int,
-    server: EnvironmentServer,
-    run_id: str,
+def _observed(
+    this: Attempt,
     failure_class: str,
     exception_type: str,
     message: str,
-    *,
-    reply: Answered | None = None,
-    status: int | None = None,
+    delivery: Delivery,
+    reply: Reply | None,
     kind: str | None = None,
-    delivery: Delivery = Delivery.DELIVERED,
-    sends: int = 0,
 ) -> Outcome:
-    """A failure that the runner observed, with the legacy keys and the typed record (protocol §6.6, §7.5)."""
-    text = None
-    if reply is not None:
-        status, sends = reply.status, reply.sends
-        text = _bounded(reply.body[: 4 * MAX_TEXT + 4].decode("utf-8", "replace")) if reply.body else None
-        if status in NOT_RUN:
-            delivery = Delivery.POSSIBLY_DELIVERED
-    typed = {
-        "schema_version": 1,
-        "episode_id": {"rollout_id": identity.own_id or "unknown", "attempt": attempt},
-        "run_id": run_id,
-        "source": "collector",
-        "delivery": str(delivery),
-        "failure": {"failure_reason": _bounded(message), "terminal": False, "failure_kind": kind or failure_class},
-        "http_status": status,
-        "exception_type": exception_type,
-    }
-    row = {
-        keys.FAILURE_CLASS: failure_class,
-        keys.FAILURE_TYPE: exception_type,
-        keys.FAILURE_MESSAGE: _bounded(message),
-        keys.FAILURE_HTTP_STATUS: status,
-        keys.FAILURE_RESPONSE_BODY: text,
-        keys.FAILURE_SENDS: sends,
-        keys.FAILURE_RECORD: typed,
-    }
-    fields = {key: msgspec.json.encode(value) for key, value in row.items()}
-    line = rebuild(fields, stamps_of(identity, attempt, server))
-    return Outcome(OutcomeKind.FAILURE, line, failure_class=failure_class)
+    """A failure that the runner saw; its kind is its class unless another is given."""
+    fields = observed_fields(this, failure_class, kind or failure_class, exception_type, message, delivery, reply)
+    return Outcome(OutcomeKind.FAILURE, rebuild(fields, this.stamps()), failure_class=failure_class)
 
 
-def _check_echo(identity: RowIdentity, attempt: int, fields: Fields) -> None:
-    if _ECHOES.isdisjoint(fields):
-        return
-    expected = (identity.task_index, identity.rollout_index, attempt)
-    for key, own in zip(_ECHO_KEYS, expected, strict=True):
-        if key in fields and (echo := _value(fields[key])) != own:
-            raise _Unusable(f"the reply is stale: its {key} is {echo!r}, asked was {own!r}")
+def _stamp(body: bytes, envelope: Envelope, stamps: Mapping[str, bytes]) -> tuple[bytes, int]:
+    """The record of a flat reply, and how much of it is the reply itself (0 where stamps override it)."""
+    missing: dict[str, bytes] = {}
+    for key, value in stamps.items():
+        own = envelope.written(key)
+        if own is ABSENT:
+            missing[key] = value
+        elif bytes(own) != value and read_value(own) != read_value(value):
+            return rebuild(members(body), stamps), 0
+    return extend(body, missing)
 
 
-def _reward(fields: Fields) -> float | None:
-    raw = fields.get(keys.REWARD)
-    if raw is None:
+def _check_echo(this: Attempt, envelope: Envelope) -> None:
+    for key, asked, raw in (
+        (keys.TASK_INDEX, this.identity.task_index, envelope.task_index),
+        (keys.ROLLOUT_INDEX, this.identity.rollout_index, envelope.rollout_index),
+        (keys.ATTEMPT_INDEX, this.number, envelope.attempt_index),
+    ):
+        if raw is ABSENT or asked is None:
+            continue
+        echo = read_value(raw)
+        if echo is not None and not _is_count(echo, asked):
+            raise _StaleError(f"the reply is for another attempt: its {key} is {_show(raw)}, asked was {asked}")
+
+
+def _check_episode(this: Attempt, reply: Episode) -> None:
+    episode = read_value(reply.episode_id) if reply.episode_id is not ABSENT else None
+    if not isinstance(episode, dict) or not {keys.EPISODE_ROLLOUT_ID, keys.EPISODE_ATTEMPT} <= episode.keys():
+        raise _InvalidError("an episode reply needs an episode_id with rollout_id and attempt")
+    own_id = this.identity.own_id
+    if episode[keys.EPISODE_ROLLOUT_ID] != own_id or not _is_count(episode[keys.EPISODE_ATTEMPT], this.number):
+        found = _show(reply.episode_id)
+        asked = f"rollout {own_id}, attempt {this.number}"
+        raise _StaleError(f"the reply is for another attempt: its episode_id is {found}, asked was {asked}")
+    if reply.task_id is ABSENT or read_value(reply.task_id) != read_value(this.identity.task_id):
+        raise _InvalidError("the reply is for another task_id")
+
+
+def _read_class(raw: Json) -> str | None:
+    return None if raw is ABSENT else name_class(raw)
+
+
+def _read_reward(raw: Json) -> float | None:
+    if raw is ABSENT:
         return None
-    value = _value(raw)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _Unusable(f"reward must be a finite number, found {bytes(raw)[:80].decode('utf-8', 'replace')}")
-    return float(value)
+    value = read_value(raw)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            reward = float(value)
+        except OverflowError:
+            reward = math.inf
+        if math.isfinite(reward):
+            return reward
+    raise _InvalidError(f"reward must be a finite number, found {_show(raw)}")
 
 
-def _value(raw: bytes | msgspec.Raw | None) -> object:
-    if raw is None:
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except msgspec.MsgspecError:
-        return bytes(raw)
+def _is_true(raw: Json) -> bool:
+    return raw is not ABSENT and bool(read_value(raw))
 
 
-def _is_null(raw: bytes | msgspec.Raw | None) -> bool:
-    return raw is None or bytes(memoryview(raw)[:4]) == b"null"
+def _is_count(value: object, count: int) -> bool:
+    return not isinstance(value, bool) and value == count
 
 
-def _truth(raw: bytes | msgspec.Raw | None) -> bool:
-    return raw is not None and bool(_value(raw))
-
-
-def _text(raw: bytes | msgspec.Raw | None) -> str | None:
-    value = _value(raw)
-    return None if value is None else str(value)
-
-
-def _bounded(text: str) -> str:
-    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
+def _show(raw: Json) -> str:
+    return bytes(memoryview(raw)[:80]).decode("utf-8", "replace")

@@ -28,5 +28,7 @@ class Outcome:
     masked: bool = False
     failure_class: str | None = None
     terminal: bool = False
+    tokens: int | None = None
+    """`response.usage.total_tokens` of a result, where reported."""
     reply_bytes: int = 0
     """If positive, `record[:reply_bytes] + b"}"` is the server's own reply object, byte for byte."""

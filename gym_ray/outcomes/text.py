@@ -8,7 +8,7 @@ MAX_TEXT = 2_000
 _BYTES_OF_TEXT = 4 * MAX_TEXT + 4
 """UTF-8 takes at most four bytes for a character, so this prefix of a body decides all that is kept of it."""
 
-_USERINFO = re.compile(r"//[^/?#\s@]*@")
+_USERINFO = re.compile(r"//[^/?#\s]*@")
 
 
 def bounded(text: str) -> str:

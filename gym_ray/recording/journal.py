@@ -1,86 +1,205 @@
-"""Appends records: one write for each file and batch, whole records only.
+"""Appends records: one write for each file and batch, whole records only, by one writer for each shard.
 
-Invariant: after `append` returns, the records survive the death of the process; after it raises, the files end with the
-records of earlier calls.
+Invariants: after `append` returns, the records survive the death of the process; after it raises, every file ends with
+a whole record, records of earlier calls are untouched, and some of this call's may be there.
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from gym_ray.errors import RecordingError
-from gym_ray.paths import RunPaths
+from gym_ray.paths import RunPaths, ShardPaths
+from gym_ray.recording.atomic import sync_directory
+from gym_ray.recording.refusals import refusals, refused
+from gym_ray.recording.repair import Repair, repair_tail
+from gym_ray.recording.writer_lock import WriterLock
+
+Record = bytes | memoryview
+"""One line, its line end included."""
+_LINE_END = 10
 
 
 class AppendFile:
-    """One file that only grows by whole batches."""
+    """One file that only grows, by whole records."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._end = os.fstat(self._fd).st_size
+        self._torn_at: int | None = None
+        """Where the whole records end, if a failed write left more than them and it could not be taken off."""
+        with refusals(path):
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
-    def append(self, records: list[bytes | memoryview]) -> None:
-        """Write whole records, or raise and leave the file as it was."""
-        size = sum(map(len, records))
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write records, or raise and leave the whole ones of those that were written.
+
+        Raises:
+            RecordingError: the file system refuses.
+            ValueError: a record has no line end.
+        """
+        if not records:
+            return
+        for record in records:
+            if not record or record[-1] != _LINE_END:
+                raise ValueError(f"{self._path}: a record must end with a line end, found {bytes(record[-20:])!r}")
+        data = memoryview(records[0] if len(records) == 1 else b"".join(records))
+        with refusals(self._path):
+            if self._torn_at is not None:
+                os.ftruncate(self._fd, self._torn_at)
+                self._torn_at = None
+            start = os.fstat(self._fd).st_size
+        written = 0
         try:
-            written = os.writev(self._fd, records[:1024])
-            if written < size:
-                rest = memoryview(b"".join(records))[written:]
-                while rest:
-                    rest = rest[os.write(self._fd, rest) :]
+            while written < len(data):  # a second turn only after a signal, or when the disk is about to refuse
+                written += os.write(self._fd, data[written:])
         except OSError as error:
-            os.ftruncate(self._fd, self._end)
-            raise RecordingError(
-                f"{self._path}: cannot write records: {error.strerror}; earlier records are intact"
-            ) from error
-        self._end += size
+            self._take_off(start + _whole(records, written))
+            raise refused(self._path, error) from error
 
     def sync(self) -> None:
-        """Have the disk confirm."""
-        os.fsync(self._fd)
+        """Have the disk confirm.
+
+        Raises:
+            RecordingError: it does not.
+        """
+        with refusals(self._path):
+            os.fsync(self._fd)
 
     def close(self) -> None:
-        """Confirm and close."""
-        self.sync()
-        os.close(self._fd)
+        """Close without confirmation; a second call does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _take_off(self, end: int) -> None:
+        try:
+            if os.fstat(self._fd).st_size != end:
+                os.ftruncate(self._fd, end)
+        except OSError:
+            self._torn_at = end  # the next append tries again, and so does the repair of the next opening
+
+
+class Journal:
+    """The result and failure files of one shard, open for one writer; `close` it."""
+
+    def __init__(self, paths: ShardPaths) -> None:
+        """Supersede every earlier writer of the shard, repair what a crash left, and open the files.
+
+        Raises:
+            RecordingError: the files cannot be opened, or another writer keeps the lock.
+        """
+        with ExitStack() as undo, refusals(paths.lock):
+            self._lock = WriterLock(paths.lock)
+            undo.callback(self._lock.close)
+            with self._lock.take():
+                found = [_repaired(path) for path in (paths.results, paths.failures)]
+                self._results = AppendFile(paths.results)
+                undo.callback(self._results.close)
+                self._failures = AppendFile(paths.failures)
+                undo.callback(self._failures.close)
+                sync_directory(paths.results.parent)
+            undo.pop_all()
+        self.repairs = tuple(repair for repair in found if repair is not None)
+        """What was repaired at the opening."""
+
+    def append(self, results: Sequence[Record], failures: Sequence[Record]) -> None:
+        """Write whole records, one write for each file.
+
+        Raises:
+            WriterSupersededError: another writer has opened the shard; nothing was written.
+            RecordingError: the file system refuses; see the invariants of the module.
+        """
+        with self._lock.held():
+            self._results.append(results)
+            self._failures.append(failures)
+
+    def sync(self) -> None:
+        """Have the disk confirm what was appended."""
+        self._results.sync()
+        self._failures.sync()
+
+    def close(self) -> None:
+        """Confirm and close; a second call does nothing. The files are closed also if it raises.
+
+        Raises:
+            RecordingError: the disk does not confirm.
+        """
+        with ExitStack() as stack:
+            for part in (self._lock, self._failures, self._results):
+                stack.callback(part.close)
+            if self._results.is_open:
+                self.sync()
 
 
 class Recorder:
-    """The result and failure files of every shard of a run."""
+    """The journals of every shard of a run. For one thread at a time; `close` it."""
 
-    def __init__(self, files: dict[tuple[int, bool], AppendFile]) -> None:
-        self._files = files
-        self._is_open = True
+    def __init__(self, journals: Sequence[Journal]) -> None:
+        self._journals = tuple(journals)
 
     @classmethod
     def open(cls, paths: RunPaths, shards: int) -> Self:
-        """Open the files of all shards for appending."""
-        files = {}
-        for shard in range(shards):
-            names = paths.shard(shard)
-            files[shard, True] = AppendFile(names.results)
-            files[shard, False] = AppendFile(names.failures)
-        return cls(files)
+        """Open the files of all shards for appending, as their only writer.
 
-    def append(self, batch: Iterable[tuple[int, bool, bytes | memoryview]]) -> None:
-        """Write records given as (owner shard, is a result, line)."""
-        groups: defaultdict[tuple[int, bool], list[bytes | memoryview]] = defaultdict(list)
+        Raises:
+            RecordingError: a file cannot be opened, or another writer keeps a lock.
+        """
+        with ExitStack() as undo:
+            journals = []
+            for shard in range(shards):
+                journals.append(Journal(paths.shard(shard)))
+                undo.callback(journals[-1].close)
+            undo.pop_all()
+        return cls(journals)
+
+    @property
+    def repairs(self) -> tuple[Repair, ...]:
+        """What was repaired at the opening, of all shards."""
+        return tuple(repair for journal in self._journals for repair in journal.repairs)
+
+    def append(self, batch: Iterable[tuple[int, bool, Record]]) -> None:
+        """Write records given as (owner shard, is a result, line).
+
+        Raises:
+            WriterSupersededError: another writer has opened a shard.
+            RecordingError: a file system refuses. Whole records of other shards may have been written.
+        """
+        parts: dict[int, tuple[list[Record], list[Record]]] = {}
         for owner, is_result, record in batch:
-            groups[owner, is_result].append(record)
-        for key, records in groups.items():
-            self._files[key].append(records)
+            part = parts.get(owner)
+            if part is None:
+                part = parts[owner] = ([], [])
+            part[not is_result].append(record)
+        for owner, (results, failures) in parts.items():
+            self._journals[owner].append(results, failures)
 
     def sync(self) -> None:
-        """Have the disk confirm all files."""
-        for file in self._files.values():
-            file.sync()
+        """Have the disk confirm what was appended to all files."""
+        for journal in self._journals:
+            journal.sync()
 
     def close(self) -> None:
         """Confirm and close all files; a second call does nothing."""
-        if self._is_open:
-            self._is_open = False
-            for file in self._files.values():
-                file.close()
+        with ExitStack() as stack:
+            for journal in self._journals:
+                stack.callback(journal.close)
+
+
+def _repaired(path: Path) -> Repair | None:
+    with refusals(path):
+        return repair_tail(path)
+
+
+def _whole(records: Sequence[Record], written: int) -> int:
+    """How many of the written bytes make whole records."""
+    whole = 0
+    for record in records:
+        if whole + len(record) > written:
+            break
+        whole += len(record)
+    return whole

@@ -1,24 +1,30 @@
 """The plan of a run, read from its materialized inputs: the files are the queue, memory holds only where lines are.
 
-Rollout numbers are the start order: the shards take turns, line by line. A million rollouts take about 30 MB.
+Rollout numbers are the start order: the shards take turns, line by line. A million rollouts take 34 MB.
 """
 
 import os
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from gym_ray import keys
 from gym_ray.errors import InputError
 from gym_ray.identity import RowIdentity, read_identity
 from gym_ray.paths import RunPaths
+
+_BUFFER_BYTES = 1 << 17
+"""Of each shard's file while the plan is read: larger reads are not faster, and there may be hundreds of shards."""
 
 
 class PlanFiles:
     """Random access to the materialized rows of a run by rollout number; `close` it."""
 
     def __init__(self) -> None:
+        self._paths: list[Path] = []
         self._files: list[int] = []
         self._offsets, self._lengths = array("Q"), array("I")
         self._owners, self._servers = array("H"), array("H")
@@ -26,51 +32,43 @@ class PlanFiles:
 
     @classmethod
     def open(cls, paths: RunPaths, shards: int, server_of: Callable[[RowIdentity], int]) -> Self:
-        """Read every shard's file once.
+        """Read every shard's file once; `server_of` gives the position of a row's environment server.
 
         Raises:
             InputError: a line is not a materialized row; the message names file and line.
+            FileNotFoundError: a shard has no file.
         """
         plan = cls()
-        readers = []
         try:
             for shard in range(shards):
                 path = paths.shard(shard).materialized
                 plan._files.append(os.open(path, os.O_RDONLY))
-                readers.append((shard, path, path.open("rb"), [0]))
-            while readers:
-                readers = [reader for reader in readers if plan._read_line(*reader, server_of)]
+                plan._paths.append(path)
+            waiting = [(shard, plan._rows(shard)) for shard in range(shards)]
+            while waiting:
+                waiting = [turn for turn in waiting if plan._add_next(*turn, server_of)]
         except BaseException:
             plan.close()
             raise
         return plan
 
-    def _read_line(
-        self, shard: int, path: object, stream: object, offset: list[int], server_of: Callable[[RowIdentity], int]
-    ) -> bool:
-        line: bytes = stream.readline()  # type: ignore[attr-defined]
-        if not line:
-            stream.close()  # type: ignore[attr-defined]
-            return False
-        try:
-            identity = read_identity(line)
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{path}, byte {offset[0]}: not a materialized row: {error}") from None
-        self._offsets.append(offset[0])
-        self._lengths.append(len(line))
-        self._owners.append(shard)
-        self._servers.append(server_of(identity))
-        self._tasks.append(-1 if identity.task_index is None else identity.task_index)
-        self._rollouts.append(-1 if identity.rollout_index is None else identity.rollout_index)
-        offset[0] += len(line)
-        return True
-
     def __len__(self) -> int:
         return len(self._offsets)
 
     def line(self, number: int) -> bytes:
-        """The materialized row, newline included."""
-        return os.pread(self._files[self._owners[number]], self._lengths[number], self._offsets[number])
+        """The materialized row, newline included.
+
+        Raises:
+            InputError: the file has become shorter since it was opened.
+        """
+        owner, length = self._owners[number], self._lengths[number]
+        line = os.pread(self._files[owner], length, self._offsets[number])
+        if len(line) != length:
+            raise InputError(
+                f"{self._paths[owner]}: expected {length} bytes at byte {self._offsets[number]}, found {len(line)}: "
+                "something has changed the file during the run; move the run aside and start it anew"
+            )
+        return line
 
     def owner(self, number: int) -> int:
         """The shard whose files take the record."""
@@ -85,6 +83,43 @@ class PlanFiles:
         return self._tasks[number], self._rollouts[number]
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; a second call does nothing."""
         while self._files:
             os.close(self._files.pop())
+
+    def _rows(self, shard: int) -> Iterator[tuple[int, int, RowIdentity]]:
+        """Offset, length and identity of every line of a shard."""
+        offset = 0
+        with os.fdopen(self._files[shard], "rb", _BUFFER_BYTES, closefd=False) as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    identity = read_identity(line)
+                except msgspec.MsgspecError as error:
+                    raise InputError(
+                        f"{self._paths[shard]}:{number}: expected a materialized row, found damage: {error}"
+                    ) from None
+                if identity.task_index is None or identity.rollout_index is None:
+                    raise InputError(
+                        f"{self._paths[shard]}:{number}: expected a materialized row, "
+                        f"found no {keys.TASK_INDEX} or no {keys.ROLLOUT_INDEX}"
+                    )
+                yield offset, len(line), identity
+                offset += len(line)
+
+    def _add_next(
+        self, shard: int, rows: Iterator[tuple[int, int, RowIdentity]], server_of: Callable[[RowIdentity], int]
+    ) -> bool:
+        """Number the next row of a shard; False when it has none left."""
+        row = next(rows, None)
+        if row is None:
+            return False
+        offset, length, identity = row
+        assert identity.task_index is not None
+        assert identity.rollout_index is not None
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self._owners.append(shard)
+        self._servers.append(server_of(identity))
+        self._tasks.append(identity.task_index)
+        self._rollouts.append(identity.rollout_index)
+        return True

@@ -1,30 +1,33 @@
-"""An output folder between two runs: what an earlier run left there, and moving all of it aside."""
+"""An output folder between two runs: what an earlier run left there, and moving all of it aside.
+
+Invariant: nothing is ever deleted. Lock files stay where they are, since all writers of a shard, past and future, must
+lock the same inode; a lock alone is no run.
+"""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from gym_ray.errors import RunFolderError
 from gym_ray.paths import RunPaths
+from gym_ray.recording.atomic import sync_directory
+from gym_ray.recording.writer_lock import WriterLock
 
-_SHARD_SUFFIX = r"-[0-9]+(_failures|_materialized_inputs)?\.jsonl|-[0-9]+(_manifest\.json|\.lock)"
-_RUN_SUFFIX = r"\.jsonl|_aggregate_metrics\.json|_run_status\.json|_task_selection\.json|_coverage\.json"
+_SHARD_FILES = r"-[0-9]+(_materialized_inputs\.jsonl|(_failures)?\.jsonl(\.torn-[0-9]+)?|_manifest\.json)"
+_RUN_FILES = r"\.jsonl|_aggregate_metrics\.json|_run_status\.json|_task_selection\.json|_coverage\.json"
+_PLAN_ENDING = "_materialized_inputs.jsonl"
+_MAX_NAMED = 3
 
 
 def existing_files(paths: RunPaths) -> list[Path]:
     """The files that a run with this output has left, sorted by name."""
-    if not paths.directory.is_dir():
-        return []
-    name = re.compile(re.escape(paths.stem) + f"({_SHARD_SUFFIX}|{_RUN_SUFFIX})")
-    return sorted(path for path in paths.directory.iterdir() if name.fullmatch(path.name))
+    return _files_named(paths, f"({_SHARD_FILES}|{_RUN_FILES})")
 
 
 def record_files(paths: RunPaths) -> tuple[list[Path], list[Path]]:
     """The result files and the sidecars of a run, whatever its number of shards."""
-    results = re.compile(re.escape(paths.stem) + r"-[0-9]+\.jsonl")
-    failures = re.compile(re.escape(paths.stem) + r"-[0-9]+_failures\.jsonl")
-    files = existing_files(paths)
-    return [p for p in files if results.fullmatch(p.name)], [p for p in files if failures.fullmatch(p.name)]
+    return _files_named(paths, r"-[0-9]+\.jsonl"), _files_named(paths, r"-[0-9]+_failures\.jsonl")
 
 
 def make_room(paths: RunPaths, *, archive: bool, now: datetime) -> Path | None:
@@ -33,18 +36,86 @@ def make_room(paths: RunPaths, *, archive: bool, now: datetime) -> Path | None:
     Raises:
         RunFolderError: an earlier run is there and may not be moved. Nothing was touched.
     """
+    if not archive:
+        refuse_earlier_run(paths)
     paths.directory.mkdir(parents=True, exist_ok=True)
+    return move_aside(paths, now)
+
+
+def refuse_earlier_run(paths: RunPaths) -> None:
+    """Accept only an output that no run has used.
+
+    Raises:
+        RunFolderError: names the files and the ways on.
+    """
+    if files := existing_files(paths):
+        named = ", ".join(path.name for path in files[:_MAX_NAMED])
+        more = f" and {len(files) - _MAX_NAMED} more" if len(files) > _MAX_NAMED else ""
+        raise RunFolderError(
+            f"{paths.directory} already holds a run named {paths.stem!r} ({named}{more}): "
+            "pass --fresh to move it aside, or choose another --output"
+        )
+
+
+def move_aside(paths: RunPaths, now: datetime) -> Path | None:
+    """Move every file of an earlier run into `<stem>.archive-<UTC time>/`; None if there is none.
+
+    Writers that still have the files open write nothing more. The plan moves first: a move that is cut short leaves a
+    folder that nobody takes for a whole run, and moving aside again moves the rest.
+
+    Raises:
+        RunFolderError: a file cannot be moved; those that were are back in their places.
+        RecordingError: a writer keeps a lock.
+    """
     files = existing_files(paths)
     if not files:
         return None
-    if not archive:
-        named = ", ".join(path.name for path in files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-        raise RunFolderError(
-            f"{paths.directory} already holds a run named {paths.stem!r} ({named}): "
-            "pass --fresh to move it aside, or choose another --output"
-        )
+    for lock in _files_named(paths, r"-[0-9]+\.lock"):
+        _supersede(lock)
     target = paths.directory / f"{paths.stem}.archive-{now:%Y%m%dT%H%M%S%f}"
-    target.mkdir()
-    for path in files:
-        path.rename(target / path.name)
+    try:
+        target.mkdir()
+        move_together(sorted(files, key=lambda path: not path.name.endswith(_PLAN_ENDING)), target)
+    except OSError as error:
+        raise RunFolderError(
+            f"{error.filename or target}: the earlier run cannot be moved aside: {error.strerror}: "
+            "make the folder writable, or choose another --output"
+        ) from error
     return target
+
+
+def move_together(files: Sequence[Path], target: Path) -> None:
+    """Move files of one folder into an empty one, in this order and durably; if one cannot be moved, none is.
+
+    Raises:
+        OSError: why one cannot be moved. `target` is removed then.
+    """
+    moved: list[Path] = []
+    try:
+        for path in files:
+            path.rename(target / path.name)
+            moved.append(path)
+    except OSError:
+        for path in reversed(moved):
+            (target / path.name).rename(path)
+        target.rmdir()
+        raise
+    sync_directory(target)
+    sync_directory(target.parent)
+
+
+def _files_named(paths: RunPaths, ending: str) -> list[Path]:
+    """The files whose name is the stem and `ending`, a regular expression; sorted."""
+    if not paths.directory.is_dir():
+        return []
+    name = re.compile(re.escape(paths.stem) + ending)
+    return sorted(path for path in paths.directory.iterdir() if name.fullmatch(path.name))
+
+
+def _supersede(path: Path) -> None:
+    lock = WriterLock(path)
+    try:
+        with lock.take():
+            pass
+    finally:
+        lock.close()
