@@ -27,7 +27,9 @@ from gym_ray.planning.in_memory import plan_rows
 from gym_ray.planning.planner import PlanSummary
 from gym_ray.planning.settings import load_shaping
 from gym_ray.planning.writing import write_plan
+from gym_ray.recording.folder_token import remove_token, write_token
 from gym_ray.recording.run_files import make_room, record_files
+from gym_ray.recording.run_lock import RunLock
 from gym_ray.recording.winners import RecordIndex
 from gym_ray.rows.memory import rows_of
 from gym_ray.rows.reading import read_rows
@@ -140,11 +142,12 @@ class RolloutRunner:
         summary, lines = await asyncio.to_thread(self._plan, source, deployment, paths)
         for warning in summary.warnings:
             logger.warning("%s", warning)
+        token = write_token(paths) if paths is not None else None
         spec = RunSpec(
             run_id=secrets.token_hex(4),
             agent_servers=agent_servers(deployment),
-            planned=summary.rollouts,
             paths=paths,
+            folder_token=token,
             record_shards=config.shards,
             deliver=deliver,
             merge=config.merge_shards,
@@ -157,7 +160,11 @@ class RolloutRunner:
             token_budget=config.token_budget,
         )
         driver = await self._started_driver()
-        await driver.open_run(spec, lines)
+        try:
+            await driver.open_run(spec, lines)
+        finally:
+            if paths is not None and token is not None:
+                remove_token(paths, token)
         return spec.run_id
 
     def _plan(
@@ -171,7 +178,11 @@ class RolloutRunner:
             make_room(paths, archive=False, now=datetime.now(UTC))  # refuse before a long plan is made
 
         def archive() -> None:
-            archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+            lock = RunLock(paths, "that archives")  # a run that goes on keeps its files
+            try:
+                archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+            finally:
+                lock.release()
             if archived is not None:
                 logger.warning("the files of an earlier run were moved to %s", archived)
 

@@ -57,5 +57,15 @@ class RunPaths:
         return self.directory / f"{self.stem}_task_selection.json"
 
     @property
+    def run_lock(self) -> Path:
+        """Locked by the run that writes here; never removed."""
+        return self.directory / f"{self.stem}.lock"
+
+    @property
+    def run_holder(self) -> Path:
+        """Who holds the lock, or held it last."""
+        return self.directory / f".{self.stem}.holder"
+
+    @property
     def run_status(self) -> Path:
         return self.directory / f"{self.stem}_run_status.json"

@@ -1,6 +1,5 @@
 """What follows the last rollout: close the records, merge them, have the servers aggregate, say how it went."""
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -12,7 +11,8 @@ from gym_ray.environment.client import EnvironmentClient
 from gym_ray.observe.report import RunReport
 from gym_ray.outcomes.reply import Reply
 from gym_ray.paths import RunPaths
-from gym_ray.recording.atomic import write_atomically
+from gym_ray.recording.atomic import write_json_atomically
+from gym_ray.recording.merge import merge_results
 from gym_ray.recording.run_files import record_files
 from gym_ray.recording.winners import RecordIndex
 
@@ -37,7 +37,7 @@ async def conclude(
         await in_thread(run.recorder.close)
         index: RecordIndex = await in_thread(_read_index, paths)
         if run.spec.merge:
-            await in_thread(write_atomically, paths.merged, index.lines())
+            await in_thread(merge_results, index, paths.merged)
             files["results"] = str(paths.merged)
         if run.spec.aggregate and len(index):
             run.enter(Phase.AGGREGATING)
@@ -72,7 +72,7 @@ async def aggregate_index(
 
 def write_metrics(paths: RunPaths, entries: list[Entry]) -> None:
     """Write `<stem>_aggregate_metrics.json`."""
-    write_atomically(paths.aggregate_metrics, [json.dumps(entries, indent=2).encode(), b"\n"])
+    write_json_atomically(paths.aggregate_metrics, entries)
 
 
 def _read_index(paths: RunPaths) -> RecordIndex:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from gym_ray.actors.conclude import conclude
@@ -30,9 +31,12 @@ from gym_ray.observe.tally import InFlight
 from gym_ray.outcomes.judge import lost
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
-from gym_ray.paths import RunPaths
+from gym_ray.recording.folder_token import has_token
 from gym_ray.recording.journal import Recorder
+from gym_ray.recording.manifest import write_manifests
 from gym_ray.recording.plan_files import PlanFiles
+from gym_ray.recording.run_lock import RunLock
+from gym_ray.recording.status import write_status
 
 logger = logging.getLogger("gym_ray.driver")
 
@@ -94,9 +98,10 @@ class Driver:
             RoutingError: a row names no server that this driver knows.
             RunFolderError, RecordingError: the files cannot be used.
         """
-        plan, recorder = await self._in_thread(self._open, spec, lines)
-        run = Run(spec, plan, self._spec.shard.servers, recorder, self._spec.cap, self._clock())
+        plan, recorder, lock = await self._in_thread(self._open, spec, lines)
+        run = Run(spec, plan, self._spec.shard.servers, recorder, self._spec.cap, self._clock(), lock)
         self._runs[spec.run_id] = run
+        await self._publish(run)
         self._consider(run)
         self._wake()
         return len(plan)
@@ -231,7 +236,7 @@ class Driver:
             ]
             try:
                 await self._in_thread(run.recorder.append, batch)
-                await self._sync_now_and_then(run.recorder)
+                await self._sync_now_and_then(run)
             except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
                 self._fail(run, error)
                 return
@@ -240,10 +245,16 @@ class Driver:
         run.changed.set()
         self._consider(run)
 
-    async def _sync_now_and_then(self, recorder: Recorder) -> None:
-        if self._clock() - self._synced_at >= SYNC_EVERY_S:
+    async def _sync_now_and_then(self, run: Run) -> None:
+        if run.recorder is not None and self._clock() - self._synced_at >= SYNC_EVERY_S:
             self._synced_at = self._clock()
-            await self._in_thread(recorder.sync)
+            await self._in_thread(run.recorder.sync)
+            await self._publish(run)
+
+    async def _publish(self, run: Run) -> None:
+        """Write how a run stands beside its records."""
+        if run.spec.paths is not None:
+            await self._in_thread(write_status, run.spec.paths, run.status(self._clock()))
 
     async def _replace(self, link: ShardLink, error: Exception) -> bool:
         """Deal with the leases of a dead shard and start another; False if this slot is given up."""
@@ -297,6 +308,8 @@ class Driver:
     async def _conclude(self, run: Run) -> None:
         try:
             run.report = await conclude(run, self._spec.shard.servers, self._client, self._in_thread, self._clock)
+            await self._publish(run)
+            await self._in_thread(_close, run)
             run.enter(Phase.DONE)
         except Exception as error:  # noqa: BLE001 - it is told to the caller of the run
             self._fail(run, error)
@@ -334,20 +347,26 @@ class Driver:
         )
         return replace(view, progress=replace(view.progress, oldest=oldest))
 
-    def _open(self, spec: RunSpec, lines: Iterable[bytes] | None) -> tuple[Plan, Recorder | None]:
+    def _open(self, spec: RunSpec, lines: Iterable[bytes] | None) -> tuple[Plan, Recorder | None, RunLock | None]:
         server_of = _server_lookup(spec, self._spec.shard.servers)
         if spec.paths is None:
             plan = MemoryPlan(server_of)
             plan.add(lines or ())
-            return plan, None
+            return plan, None, None
+        if spec.folder_token is not None and not has_token(spec.paths, spec.folder_token):
+            raise RunFolderError(
+                f"the driver on {socket.gethostname()} does not see the plan in {spec.paths.directory}: "
+                "put --output on storage that every node shares"
+            )
+        lock = RunLock(spec.paths, spec.run_id)
         try:
             files = PlanFiles.open(spec.paths, spec.record_shards, server_of)
-        except FileNotFoundError as error:
-            raise RunFolderError(_another_folder(spec.paths, f"{error.filename} is not there")) from None
-        if spec.planned is not None and len(files) != spec.planned:
-            files.close()
-            raise RunFolderError(_another_folder(spec.paths, f"it holds {len(files)} rollouts, not {spec.planned}"))
-        return files, Recorder.open(spec.paths, spec.record_shards)
+            created_at = f"{datetime.now(UTC):%FT%TZ}"
+            write_manifests(spec.paths, run_id=spec.run_id, shards=spec.record_shards, created_at=created_at)
+            return files, Recorder.open(spec.paths, spec.record_shards), lock
+        except BaseException:
+            lock.release()
+            raise
 
     def _wake(self) -> None:
         """Make every shard look for work: the parked ones and those that wait in an open step."""
@@ -393,14 +412,9 @@ class Driver:
 def _close(run: Run) -> None:
     if run.recorder is not None:
         run.recorder.close()
+    if run.lock is not None:
+        run.lock.release()
     run.plan.close()
-
-
-def _another_folder(paths: RunPaths, found: str) -> str:
-    return (
-        f"the driver on {socket.gethostname()} does not see the plan in {paths.directory} ({found}): "
-        "put --output on storage that every node shares"
-    )
 
 
 def _server_lookup(spec: RunSpec, servers: tuple[EnvironmentServer, ...]) -> Callable[[RowIdentity], int]:

@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 import msgspec
@@ -24,6 +25,8 @@ from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress, Tally
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.recording.journal import Recorder
+from gym_ray.recording.run_lock import RunLock
+from gym_ray.recording.status import RunState, RunStatus
 
 logger = logging.getLogger("gym_ray.run")
 
@@ -65,10 +68,12 @@ class Run:
         recorder: Recorder | None,
         cap: int,
         now: float,
+        lock: RunLock | None = None,
     ) -> None:
         self.spec = spec
         self.plan = plan
         self.recorder = recorder
+        self.lock = lock
         self.ledger = Ledger(len(plan))
         by_server = Counter(plan.server(number) for number in range(len(plan)))
         self.tally = Tally({server.name: by_server[i] for i, server in enumerate(servers) if by_server[i]}, cap, now)
@@ -202,6 +207,27 @@ class Run:
         """Change the phase and tell whoever waits."""
         self.phase = phase
         self.changed.set()
+
+    def status(self, now: float) -> RunStatus:
+        """How the run stands, for `<stem>_run_status.json`."""
+        progress = self.tally.snapshot(now)
+        state = RunState.RUNNING
+        if self.error is not None:
+            state = RunState.FAILED
+        elif self.report is not None:
+            state = RunState.COMPLETE if self.report.is_complete else RunState.INCOMPLETE
+        return RunStatus(
+            state=state,
+            updated_at=f"{datetime.now(UTC):%FT%TZ}",
+            run_id=self.spec.run_id,
+            output=self.spec.paths.merged.name if self.spec.paths else "",
+            expected=progress.planned,
+            completed=progress.results,
+            failed=progress.failures,
+            omitted=progress.omitted + progress.drained,
+            remaining=progress.owed,
+            failures_by_kind=progress.failures_by_class,
+        )
 
     def view(self, now: float) -> RunView:
         """A snapshot for the caller."""

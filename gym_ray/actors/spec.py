@@ -34,10 +34,10 @@ class RunSpec:
     run_id: str
     agent_servers: dict[str, int]
     """Agent -> position of the environment server that fronts it, for rows without a server stamp."""
-    planned: int | None = None
-    """Rollouts that the caller has planned; a driver that finds another number looks at another folder."""
     paths: RunPaths | None = None
     """Where the materialized inputs are and the records go; None keeps rows and results in memory."""
+    folder_token: str | None = None
+    """What the caller has left in that folder; a driver that does not find it looks at another one."""
     record_shards: int = 1
     """How many record files of each kind there are; independent of how many actors dispatch."""
     deliver: bool = False

@@ -42,6 +42,7 @@ class Envelope(
     rename={
         "reward": keys.REWARD,
         "mask_sample": keys.MASK_SAMPLE,
+        "instance_config": keys.INSTANCE_CONFIG,
         "no_persist": keys.NO_PERSIST,
         "failure_class": keys.FAILURE_CLASS,
         "failure_terminal": keys.FAILURE_TERMINAL,
@@ -62,6 +63,7 @@ class Envelope(
 
     reward: msgspec.Raw = ABSENT
     mask_sample: msgspec.Raw = ABSENT
+    instance_config: msgspec.Raw = ABSENT
     no_persist: msgspec.Raw = ABSENT
     failure_class: msgspec.Raw = ABSENT
     failure_terminal: msgspec.Raw = ABSENT

@@ -137,7 +137,7 @@ def _judge_flat(this: Attempt, reply: Answered) -> Outcome:
     if failure_class is None:
         reward = _read_reward(envelope.reward)
         record, reply_bytes = _stamp(body, envelope, stamps)
-        masked = _is_true(envelope.mask_sample)
+        masked = _is_true(envelope.mask_sample) or _masks_inside(envelope.instance_config)
         return Outcome(OutcomeKind.RESULT, record, reward, masked, tokens=envelope.tokens, reply_bytes=reply_bytes)
     terminal = _is_true(envelope.failure_terminal)
     stamps |= reported_record(this, classified_failure(members(body), failure_class, terminal), reply.status)
@@ -173,7 +173,8 @@ def _judge_result(result: Mapping[str, Json], stamps: Mapping[str, bytes]) -> Ou
     if reserved := sorted(key for key in result if key.startswith(keys.NG_PREFIX) or key in _RESERVED):
         raise _InvalidError(f"the result uses keys that are reserved for the collector: {', '.join(reserved)}")
     reward = _read_reward(result.get(keys.REWARD, ABSENT))
-    masked = _is_true(result.get(keys.MASK_SAMPLE, ABSENT))
+    config = result.get(keys.INSTANCE_CONFIG, ABSENT)
+    masked = _is_true(result.get(keys.MASK_SAMPLE, ABSENT)) or _masks_inside(config)
     tokens = read_tokens(result.get(keys.RESPONSE, ABSENT))
     return Outcome(OutcomeKind.RESULT, rebuild(result, stamps), reward, masked, tokens=tokens)
 
@@ -250,6 +251,14 @@ def _read_reward(raw: Json) -> float | None:
 
 def _is_true(raw: Json) -> bool:
     return raw is not ABSENT and bool(read_value(raw))
+
+
+def _masks_inside(config: Json) -> bool:
+    """True for an `instance_config` that masks its sample, which is where some environments say so."""
+    if config is ABSENT or bytes(memoryview(config)[:1]) != b"{":
+        return False
+    value = read_value(config)
+    return bool(value.get(keys.MASK_SAMPLE))
 
 
 def _is_count(value: object, count: int) -> bool:

@@ -19,6 +19,8 @@ from gym_ray.dispatch.ledger import QUARANTINE_DEATHS
 from gym_ray.errors import RoutingError, RunFolderError, ShardLostError
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.paths import RunPaths
+from gym_ray.recording.manifest import read_manifest
+from gym_ray.recording.status import RunState, read_status
 from tests.actors.fakes import World, driver_spec, rows
 
 
@@ -263,12 +265,29 @@ async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:
 
 async def test_a_driver_that_sees_another_folder_says_so(tmp_path: Path) -> None:
     paths = RunPaths.of_output(tmp_path / "r.jsonl")
+    paths.shard(0).materialized.write_bytes(rows(1)[0] + b"\n")
     async with started(World()) as driver:
         with pytest.raises(RunFolderError, match="storage that every node shares"):
-            await driver.open_run(RunSpec("r", {"agent": 0}, 3, paths))
-        paths.shard(0).materialized.write_bytes(rows(1)[0] + b"\n")
-        with pytest.raises(RunFolderError, match="it holds 1 rollouts, not 3"):
-            await driver.open_run(RunSpec("r", {"agent": 0}, 3, paths))
+            await driver.open_run(RunSpec("r", {"agent": 0}, paths, "0123456789abcdef"))
+
+
+async def test_a_second_run_in_a_folder_is_refused_with_who_holds_it(tmp_path: Path) -> None:
+    paths = RunPaths.of_output(tmp_path / "r.jsonl")
+    paths.shard(0).materialized.write_bytes(rows(1)[0] + b"\n")
+    async with started(World(lambda _: 30.0)) as first, started(World()) as second:
+        await first.open_run(RunSpec("first", {"agent": 0}, paths, aggregate=False))
+        with pytest.raises(RunFolderError, match=r"run first on .*, process \d+, since 2"):
+            await second.open_run(RunSpec("second", {"agent": 0}, paths, aggregate=False))
+        await first.forget("first")
+        await second.open_run(RunSpec("second", {"agent": 0}, paths, aggregate=False))
+        _, view = await everything(second, "second")
+    assert view.phase is Phase.DONE
+    status = read_status(paths)
+    assert status is not None
+    assert (status.run_id, status.state, status.completed) == ("second", RunState.COMPLETE, 1)
+    manifest = read_manifest(paths.shard(0).manifest)
+    assert manifest is not None
+    assert (manifest.run_id, manifest.materialized.rows) == ("second", 1)
 
 
 class EagerShard:

@@ -343,6 +343,14 @@ def test_a_reward_that_is_no_finite_number_is_a_run_that_broke(reward: str) -> N
     assert row["_ng_failure_response_body"].startswith('{"reward":')
 
 
+@pytest.mark.parametrize(
+    ("config", "masked"),
+    [({"mask_sample": True}, True), ({"mask_sample": False}, False), ({}, False), ([True], False), (None, False)],
+)
+def test_a_mask_inside_of_the_instance_config_counts(config: object, masked: bool) -> None:
+    assert of({"reward": 0.0, "instance_config": config}).masked is masked
+
+
 @pytest.mark.parametrize(("mask", "masked"), [(True, True), (1, True), (False, False), (None, False), (0, False)])
 def test_a_mask_is_read_by_its_truth(mask: object, masked: bool) -> None:
     assert of({"mask_sample": mask}).masked is masked
