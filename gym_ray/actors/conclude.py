@@ -33,8 +33,8 @@ async def conclude(
         OSError: a file cannot be written.
     """
     paths, files, entries = run.spec.paths, {}, []
-    if paths is not None and run.recorder is not None:
-        await in_thread(run.recorder.close)
+    if paths is not None and run.held.recorder is not None:
+        await in_thread(run.held.recorder.close)
         index: RecordIndex = await in_thread(_read_index, paths)
         if run.spec.merge:
             await in_thread(merge_results, index, paths.merged)

@@ -6,36 +6,28 @@ a shard's death turns its leases into owed rollouts or into failures, never into
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from gym_ray.actors.conclude import conclude
 from gym_ray.actors.link import ShardDied, ShardHandle, ShardLink
-from gym_ray.actors.plan import MemoryPlan, Plan
+from gym_ray.actors.opening import open_run
 from gym_ray.actors.run import Phase, Run, RunView
 from gym_ray.actors.spec import DriverSpec, RunSpec
-from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.exchange import Blob, CompletionHeader, LeaseHeader, StepAnswer, StepRequest, slices
 from gym_ray.dispatch.leasing import credit, split_cap
 from gym_ray.dispatch.ledger import State
 from gym_ray.environment.client import EnvironmentClient
-from gym_ray.errors import RoutingError, RunFolderError, ShardLostError
-from gym_ray.identity import RowIdentity, read_identity
+from gym_ray.errors import ShardLostError
+from gym_ray.identity import read_identity
 from gym_ray.observe.tally import InFlight
 from gym_ray.outcomes.judge import lost
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
-from gym_ray.recording.folder_token import has_token
-from gym_ray.recording.journal import Recorder
-from gym_ray.recording.manifest import write_manifests
-from gym_ray.recording.plan_files import PlanFiles
-from gym_ray.recording.run_lock import RunLock
 from gym_ray.recording.status import write_status
 
 logger = logging.getLogger("gym_ray.driver")
@@ -98,13 +90,13 @@ class Driver:
             RoutingError: a row names no server that this driver knows.
             RunFolderError, RecordingError: the files cannot be used.
         """
-        plan, recorder, lock = await self._in_thread(self._open, spec, lines)
-        run = Run(spec, plan, self._spec.shard.servers, recorder, self._spec.cap, self._clock(), lock)
+        held = await self._in_thread(open_run, spec, self._spec.shard.servers, lines)
+        run = Run(spec, held, self._spec.shard.servers, self._spec.cap, self._clock())
         self._runs[spec.run_id] = run
         await self._publish(run)
         self._consider(run)
         self._wake()
-        return len(plan)
+        return len(run.plan)
 
     async def feed(self, run_id: str, lines: Iterable[bytes], *, is_last: bool) -> None:
         """Give an open-ended run more rows; with `is_last` there are no more.
@@ -150,7 +142,7 @@ class Driver:
         run = self._runs.pop(run_id, None)
         if run is not None:
             self._cancel(run)
-            await self._in_thread(_close, run)
+            await self._in_thread(run.held.close)
 
     # Serving the shards
 
@@ -228,14 +220,14 @@ class Driver:
         link.ack = answer.seq
 
     async def _record(self, run: Run, items: list[tuple[CompletionHeader, memoryview]]) -> None:
-        if run.recorder is not None:
+        if run.held.recorder is not None:
             batch = [
                 (run.plan.owner(header.number), header.kind == OutcomeKind.RESULT, record)
                 for header, record in items
                 if header.kind != OutcomeKind.OMITTED
             ]
             try:
-                await self._in_thread(run.recorder.append, batch)
+                await self._in_thread(run.held.recorder.append, batch)
                 await self._sync_now_and_then(run)
             except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
                 self._fail(run, error)
@@ -246,9 +238,9 @@ class Driver:
         self._consider(run)
 
     async def _sync_now_and_then(self, run: Run) -> None:
-        if run.recorder is not None and self._clock() - self._synced_at >= SYNC_EVERY_S:
+        if run.held.recorder is not None and self._clock() - self._synced_at >= SYNC_EVERY_S:
             self._synced_at = self._clock()
-            await self._in_thread(run.recorder.sync)
+            await self._in_thread(run.held.recorder.sync)
             await self._publish(run)
 
     async def _publish(self, run: Run) -> None:
@@ -309,7 +301,7 @@ class Driver:
         try:
             run.report = await conclude(run, self._spec.shard.servers, self._client, self._in_thread, self._clock)
             await self._publish(run)
-            await self._in_thread(_close, run)
+            await self._in_thread(run.held.close)
             run.enter(Phase.DONE)
         except Exception as error:  # noqa: BLE001 - it is told to the caller of the run
             self._fail(run, error)
@@ -346,27 +338,6 @@ class Driver:
             for leased_at, number, attempt in sorted(held)[:MAX_STRAGGLERS]
         )
         return replace(view, progress=replace(view.progress, oldest=oldest))
-
-    def _open(self, spec: RunSpec, lines: Iterable[bytes] | None) -> tuple[Plan, Recorder | None, RunLock | None]:
-        server_of = _server_lookup(spec, self._spec.shard.servers)
-        if spec.paths is None:
-            plan = MemoryPlan(server_of)
-            plan.add(lines or ())
-            return plan, None, None
-        if spec.folder_token is not None and not has_token(spec.paths, spec.folder_token):
-            raise RunFolderError(
-                f"the driver on {socket.gethostname()} does not see the plan in {spec.paths.directory}: "
-                "put --output on storage that every node shares"
-            )
-        lock = RunLock(spec.paths, spec.run_id)
-        try:
-            files = PlanFiles.open(spec.paths, spec.record_shards, server_of)
-            created_at = f"{datetime.now(UTC):%FT%TZ}"
-            write_manifests(spec.paths, run_id=spec.run_id, shards=spec.record_shards, created_at=created_at)
-            return files, Recorder.open(spec.paths, spec.record_shards), lock
-        except BaseException:
-            lock.release()
-            raise
 
     def _wake(self) -> None:
         """Make every shard look for work: the parked ones and those that wait in an open step."""
@@ -407,29 +378,3 @@ class Driver:
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._files, function, *args)
-
-
-def _close(run: Run) -> None:
-    if run.recorder is not None:
-        run.recorder.close()
-    if run.lock is not None:
-        run.lock.release()
-    run.plan.close()
-
-
-def _server_lookup(spec: RunSpec, servers: tuple[EnvironmentServer, ...]) -> Callable[[RowIdentity], int]:
-    positions = {server.name: position for position, server in enumerate(servers)}
-
-    def server_of(identity: RowIdentity) -> int:
-        if identity.environment_server is not None:
-            position = positions.get(identity.environment_server)
-        else:
-            position = spec.agent_servers.get(identity.agent_name or "")
-        if position is None:
-            raise RoutingError(
-                f"task {identity.task_index}, rollout {identity.rollout_index}: no environment server for "
-                f"server {identity.environment_server!r}, agent {identity.agent_name!r}"
-            )
-        return position
-
-    return server_of

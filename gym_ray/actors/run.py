@@ -14,7 +14,8 @@ from enum import StrEnum
 import msgspec
 
 from gym_ray import keys
-from gym_ray.actors.plan import MemoryPlan, Plan
+from gym_ray.actors.opening import Held
+from gym_ray.actors.plan import MemoryPlan
 from gym_ray.actors.spec import RunSpec
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.budget import DispatchBudget
@@ -24,8 +25,6 @@ from gym_ray.dispatch.ledger import Ledger, State
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress, Tally
 from gym_ray.outcomes.outcome import OutcomeKind
-from gym_ray.recording.journal import Recorder
-from gym_ray.recording.run_lock import RunLock
 from gym_ray.recording.status import RunState, RunStatus
 
 logger = logging.getLogger("gym_ray.run")
@@ -60,20 +59,10 @@ class RunView:
 class Run:
     """The state of one run; owned by the driver's loop."""
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        plan: Plan,
-        servers: tuple[EnvironmentServer, ...],
-        recorder: Recorder | None,
-        cap: int,
-        now: float,
-        lock: RunLock | None = None,
-    ) -> None:
+    def __init__(self, spec: RunSpec, held: Held, servers: tuple[EnvironmentServer, ...], cap: int, now: float) -> None:
         self.spec = spec
-        self.plan = plan
-        self.recorder = recorder
-        self.lock = lock
+        self.held = held
+        self.plan = plan = held.plan
         self.ledger = Ledger(len(plan))
         by_server = Counter(plan.server(number) for number in range(len(plan)))
         self.tally = Tally({server.name: by_server[i] for i, server in enumerate(servers) if by_server[i]}, cap, now)
