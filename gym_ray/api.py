@@ -4,9 +4,10 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Self
 
 import msgspec
@@ -23,21 +24,23 @@ from gym_ray.errors import ConfigError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
-from gym_ray.planning.in_memory import plan_rows
+from gym_ray.planning.arriving import feed
+from gym_ray.planning.in_memory import PlanCollector
 from gym_ray.planning.planner import PlanSummary
 from gym_ray.planning.settings import load_shaping
-from gym_ray.planning.writing import write_plan
+from gym_ray.planning.shaping import Shaping
+from gym_ray.planning.writing import PlanWriter
 from gym_ray.recording.folder_token import remove_token, write_token
 from gym_ray.recording.run_files import make_room, record_files
 from gym_ray.recording.run_lock import RunLock
 from gym_ray.recording.winners import RecordIndex
-from gym_ray.rows.memory import rows_of
+from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
 from gym_ray.rows.reading import read_rows
-from gym_ray.rows.source_row import SourceRow
 
 logger = logging.getLogger("gym_ray.run")
 
 Row = dict[str, Any]
+Rows = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | Dataset
 Result = dict[str, Any]
 
 BATCH_ITEMS = 256
@@ -80,13 +83,13 @@ class RolloutRunner:
         await self._stack.aclose()
         self._driver = None
 
-    async def run(self, rows: Iterable[Mapping[str, Any]] | None = None) -> AsyncIterator[tuple[Row, Result]]:
+    async def run(self, rows: Rows | None = None) -> AsyncIterator[tuple[Row, Result]]:
         """Yield `(row, result)` for every rollout as it ends, in completion order.
 
-        `rows` are input rows as they stand in a file; they are repeated, routed and stamped as the config says, and not
-        changed. Without them `config.input_jsonl_fpath` is read. `row` is the materialized copy. `result` is the
-        record: the server's reply with the identity stamps, or a failure with `_ng_failure_class`. With
-        `config.output_jsonl_fpath` each is on disk before it is yielded.
+        `rows` are input rows as they stand in a file: an iterable, an async iterable, or a Ray Dataset. They are
+        repeated, routed and stamped as the config says, and not changed. Without them `config.input_jsonl_fpath` is
+        read. `row` is the materialized copy. `result` is the record: the server's reply with the identity stamps, or a
+        failure with `_ng_failure_class`. With `config.output_jsonl_fpath` each is on disk before it is yielded.
 
         Ending the iteration early (`aclose()` of the generator) cancels what is in flight.
 
@@ -129,17 +132,13 @@ class RolloutRunner:
         finally:
             await driver.forget(run_id)
 
-    async def _open(self, rows: Iterable[Mapping[str, Any]] | None, *, deliver: bool) -> str:
+    async def _open(self, rows: Rows | None, *, deliver: bool) -> str:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
         config, deployment = self.config, self._entered_deployment
-        if rows is not None:
-            source: Iterable[SourceRow] = rows_of(rows)
-        elif config.input_jsonl_fpath is not None:
-            source = read_rows(config.input_jsonl_fpath)
-        else:
+        if rows is None and config.input_jsonl_fpath is None:
             raise ConfigError("input_jsonl_fpath: no rows to run: name a file of rows (--input), or pass rows")
         paths = RunPaths.of_output(config.output_jsonl_fpath) if config.output_jsonl_fpath else None
-        summary, lines = await asyncio.to_thread(self._plan, source, deployment, paths)
+        summary, lines = await self._plan(rows, deployment, paths)
         for warning in summary.warnings:
             logger.warning("%s", warning)
         token = write_token(paths) if paths is not None else None
@@ -167,26 +166,37 @@ class RolloutRunner:
                 remove_token(paths, token)
         return spec.run_id
 
-    def _plan(
-        self, rows: Iterable[SourceRow], deployment: Deployment, paths: RunPaths | None
+    async def _plan(
+        self, rows: Rows | None, deployment: Deployment, paths: RunPaths | None
     ) -> tuple[PlanSummary, list[bytes]]:
-        shaping = load_shaping(self.config)
+        """The plan in files, or as lines where there are none."""
+        shaping = await asyncio.to_thread(load_shaping, self.config)
         if paths is None:
-            lines, summary = plan_rows(rows, shaping, deployment)
+            collector = PlanCollector(shaping, deployment)
+            await self._extend(collector, rows, shaping)
+            lines, summary = await asyncio.to_thread(collector.finish)
             return summary, lines
         if not self.config.fresh:
             make_room(paths, archive=False, now=datetime.now(UTC))  # refuse before a long plan is made
+        with PlanWriter(shaping, deployment, paths, self.config.shards) as writer:
+            await self._extend(writer, rows, shaping)
+            return await asyncio.to_thread(writer.publish, lambda: self._move_aside(paths)), []
 
-        def archive() -> None:
-            lock = RunLock(paths, "that archives")  # a run that goes on keeps its files
-            try:
-                archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
-            finally:
-                lock.release()
-            if archived is not None:
-                logger.warning("the files of an earlier run were moved to %s", archived)
+    async def _extend(self, plan: PlanWriter | PlanCollector, rows: Rows | None, shaping: Shaping) -> None:
+        if isinstance(rows, AsyncIterable):
+            await feed(plan, rows_of_async(rows), shaping)
+            return
+        source = read_rows(self.config.input_jsonl_fpath or ()) if rows is None else rows_of(rows)
+        await asyncio.to_thread(lambda: plan.extend(islice(plan.drawn_from(source), shaping.limit or None)))
 
-        return write_plan(rows, shaping, deployment, paths, self.config.shards, make_room=archive), []
+    def _move_aside(self, paths: RunPaths) -> None:
+        lock = RunLock(paths, "that archives")  # a run that goes on keeps its files
+        try:
+            archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+        finally:
+            lock.release()
+        if archived is not None:
+            logger.warning("the files of an earlier run were moved to %s", archived)
 
     async def _started_driver(self) -> DriverHandle:
         async with self._starting:
