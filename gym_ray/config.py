@@ -135,6 +135,8 @@ class RolloutCollectionConfig(BaseModel):
             raise ValueError("environment_routing_mode=legacy needs environment_server_name")
         if self.environment_routing_mode == "taskset" and not self.environment_server_routes:
             raise ValueError("environment_routing_mode=taskset needs environment_server_routes")
+        if self.dispatch_budget_s is not None and self.num_samples_in_parallel is None:
+            raise ValueError("dispatch_budget_s needs num_samples_in_parallel: without a cap of its own nothing waits")
         return self
 
     @property
