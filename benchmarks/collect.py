@@ -2,8 +2,9 @@
 
     python -m benchmarks.collect small large wide memory [--peer-python /path/to/python] [--scale 0.1] [--rounds 3]
 
-Sides: `gym_ray` (Ray actors), `gym_ray local` (the same in one process), `plain` (plain_collector.py) and, with
---peer-python naming an environment that has nemo-gym, `peer`. In every round each side does the scenario once; the
+Sides: `gym_ray` (the command, with Ray actors), `plain` (plain_collector.py) and, with --peer-python naming an
+environment that has nemo-gym, `peer`; when named in --sides also `gym_ray local` (the same in one process) and
+`gym_ray api` (as a program calls it). In every round each side does the scenario once; the
 table shows medians. The CPU of the server is not counted; that of Ray is.
 """
 
@@ -19,8 +20,8 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.scenarios import SCENARIOS, Scenario
-from benchmarks.sides import Command, commands
-from benchmarks.table import breakdown, median, table
+from benchmarks.sides import OPTIONAL, Command, commands
+from benchmarks.table import breakdown, median, ratios, table
 from benchmarks.trial import Trial, run_trial
 
 WIDTH = 150
@@ -35,7 +36,7 @@ def main() -> None:
     """Parse the flags, run, print, and write the numbers if asked."""
     args = _parse()
     available = commands(args.peer_python)
-    chosen = args.sides.split(",") if args.sides else [side for side in available if side != "gym_ray local"]
+    chosen = args.sides.split(",") if args.sides else [side for side in available if side not in OPTIONAL]
     if unknown := set(chosen) - set(available):
         sys.exit(f"no such side: {', '.join(sorted(unknown))}; there are {', '.join(available)}")
     sides = {side: available[side] for side in chosen}
@@ -66,12 +67,14 @@ def run_scenario(scenario: Scenario, sides: dict[str, Command], rounds: int) -> 
     title = f"{scenario.name}: {scenario.rollouts} rollouts of {scenario.reply_bytes} B, {scenario.concurrency} at once"
     if medians and scenario.mean_latency_s >= SLOW_S:
         title += f"; ideal {medians[0].ideal_s:.2f} s, needed: " + ", ".join(
-            f"{trial.side} {trial.dispatch_s:.2f} s ({trial.dispatch_s / trial.ideal_s:.2f}x)" for trial in medians
+            f"{trial.side} {trial.collection_s:.2f} s ({trial.collection_s / trial.ideal_s:.2f}x)" for trial in medians
         )
     console.print(table(title, medians, "peer" if "peer" in sides else "plain"))
+    if "peer" in sides and (line := ratios(medians, "plain")):
+        console.print(line, highlight=False)
     for trial in medians:
         if len(trial.cpu_us_by_process) > 1:
-            console.print(f"CPU µs/rollout of dispatch by process, {breakdown(trial)}", highlight=False)
+            console.print(f"CPU µs/rollout of collection by process, {breakdown(trial)}", highlight=False)
     return trials
 
 

@@ -101,17 +101,27 @@ class Measured:
         return self.cpu_s
 
     def cpu_by_title(self, since: float, until: float) -> dict[str, float]:
-        """CPU seconds between two instants by title of the process, the greatest first; to the nearest sample."""
-        inside = [sample for sample in self.samples if since <= sample.at <= until]
+        """CPU seconds between two instants by short title, interpolated between samples; the greatest first."""
         used: defaultdict[str, float] = defaultdict(float)
-        for before, after in pairwise(inside):
+        for before, after in pairwise(self.samples):
+            overlap_s = min(until, after.at) - max(since, before.at)
+            if overlap_s <= 0:
+                continue
+            share = overlap_s / (after.at - before.at)
             for position, own_s in after.own_s.items():
-                used[self.processes[position].title] += own_s - before.own_s.get(position, 0.0)
+                title = short_title(self.processes[position].title)
+                used[title] += share * (own_s - before.own_s.get(position, 0.0))
         return dict(sorted(used.items(), key=lambda item: -item[1]))
 
     def of(self, *titles: str) -> list[Seen]:
         """The processes whose title starts with one of `titles`."""
         return [seen for seen in self.processes if seen.title.startswith(titles)]
+
+
+def short_title(title: str) -> str:
+    """`ray::ShardActor.step` -> `ray::ShardActor`; `/long/path/raylet --flag` -> `raylet`."""
+    program = title.split(" ", 1)[0]
+    return program.split(".")[0] if program.startswith("ray::") else Path(program).name
 
 
 class ProcessTree:

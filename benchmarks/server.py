@@ -44,6 +44,8 @@ class Stats:
     first_run_at: float | None = None
     last_run_at: float | None = None
     longest_s: float = 0.0
+    cpu_s: float = 0.0
+    """CPU seconds of this process since it listens, as of the last look."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Service:
         self.options = options
         self.port = port
         self.stats = Stats()
+        self._cpu_at_start_s = time.process_time()
         self.replies = [_response(reply_body(options.reply_bytes, reward)) for reward in (0.0, 1.0)]
 
     def latency_s(self, task: int, rollout: int) -> float:
@@ -89,6 +92,7 @@ class Service:
                 # JSON is YAML; the text itself is sent as a JSON string
                 return _response(orjson.dumps(json.dumps(self.config())))
             case b"/stats":
+                self.stats.cpu_s = time.process_time() - self._cpu_at_start_s
                 return _response(orjson.dumps(asdict(self.stats)))
             case b"/aggregate_metrics":
                 return _response(self._aggregate(body))

@@ -15,9 +15,18 @@ DISPATCHING = ("ray::DriverActor", "ray::ShardActor")
 """Titles of gym_ray's own Ray processes: what must not grow with the number of rollouts."""
 
 
+OPTIONAL = ("gym_ray local", "gym_ray api")
+"""Other ways into the same code: measured only when named."""
+
+
 def commands(peer_python: str | None) -> dict[str, Command]:
-    """The sides that this machine can run, by name; the first one is compared with the others."""
-    sides: dict[str, Command] = {"gym_ray": _gym_ray("ray"), "gym_ray local": _gym_ray("local"), "plain": _plain}
+    """The sides that this machine can run, by name."""
+    sides: dict[str, Command] = {
+        "gym_ray": _gym_ray("ray"),
+        "gym_ray local": _gym_ray("local"),
+        "gym_ray api": _api,
+        "plain": _plain,
+    }
     if peer_python is not None:
         sides["peer"] = _peer(peer_python)
     return sides
@@ -38,6 +47,13 @@ def _gym_ray(executor: str) -> Command:
         ]  # fmt: skip
 
     return command
+
+
+def _api(scenario: Scenario, head: str, rows: Path, output: Path) -> list[str]:
+    return [
+        sys.executable, "-m", "benchmarks.api_collector", "--head", head, "-i", str(rows), "-o", str(output),
+        "--concurrency", str(scenario.concurrency), "--shards", str(scenario.shards),
+    ]  # fmt: skip
 
 
 def _plain(scenario: Scenario, head: str, rows: Path, output: Path) -> list[str]:

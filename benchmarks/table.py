@@ -11,15 +11,16 @@ from benchmarks.trial import Trial
 COLUMNS = {
     "cpu_us_whole": ("CPU µs/rollout", ".0f"),
     "cpu_us_running": ("after start", ".0f"),
-    "cpu_us_dispatch": ("dispatch", ".0f"),
+    "cpu_us_collection": ("collection", ".0f"),
     "rollouts_per_s": ("rollouts/s", ".0f"),
     "wall_s": ("wall s", ".1f"),
     "peak_rss_mb": ("peak MB", ".0f"),
     "dispatching_rss_mb": ("driver+shards MB", ".0f"),
     "dispatching_private_mb": ("private MB", ".0f"),
-    "peak_in_flight": ("peak in flight", ".0f"),
+    "peak_in_flight": ("in flight", ".0f"),
+    "server_cpu_us": ("server", ".0f"),
 }
-COMPARED = ("cpu_us_whole", "cpu_us_running", "cpu_us_dispatch", "rollouts_per_s")
+COMPARED = ("cpu_us_whole", "cpu_us_running", "cpu_us_collection", "rollouts_per_s")
 """Columns for which the ratio to the yardstick says something."""
 
 
@@ -54,6 +55,21 @@ def table(title: str, medians: Iterable[Trial], yardstick: str) -> Table:
     for trial in rows:
         drawn.add_row(trial.side, *(_cell(trial, name, base) for name in COLUMNS))
     return drawn
+
+
+def ratios(medians: Iterable[Trial], yardstick: str) -> str:
+    """How every other side compares with the side `yardstick`, on one line; empty if that was not measured."""
+    rows = list(medians)
+    base = next((trial for trial in rows if trial.side == yardstick), None)
+    if base is None:
+        return ""
+    compared = (
+        f"{trial.side}: "
+        + ", ".join(f"{COLUMNS[name][0]} {getattr(trial, name) / getattr(base, name):.2f}x" for name in COMPARED)
+        for trial in rows
+        if trial is not base
+    )
+    return f"ratio to {yardstick}: {'; '.join(compared)}"
 
 
 def _cell(trial: Trial, name: str, base: Trial | None) -> str:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +13,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks.processes import Measured, measure
 from benchmarks.scenarios import Scenario, write_rows
 from benchmarks.sides import DISPATCHING, ROOT, Command, environment
 
 TIMEOUT_S = 600.0
 MB = 1e6
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which rollout a record is of; the rest of it is checked to be JSON and skipped."""
+
+    task: int = msgspec.field(name="_ng_task_index")
+    rollout: int = msgspec.field(name="_ng_rollout_index")
+
+
+_decoder = msgspec.json.Decoder(Identity)
 
 
 @dataclass(frozen=True)
@@ -31,15 +44,15 @@ class Trial:
     """Per rollout, from the start of the command to its end."""
     cpu_us_running: float
     """Per rollout, from the first `/run` to the end: without starting, reading and planning."""
-    cpu_us_dispatch: float
-    """Per rollout, from the first `/run` to the last reply: also without merging and aggregating."""
+    cpu_us_collection: float
+    """Per rollout, from the first `/run` until every record is on disk: also without merging and aggregating."""
     wall_s: float
-    dispatch_s: float
-    """From the first `/run` to the last reply."""
+    collection_s: float
+    """From the first `/run` until every record is on disk."""
     rollouts_per_s: float
-    """Over `dispatch_s`."""
+    """Over `collection_s`."""
     ideal_s: float
-    """What `dispatch_s` would be if collecting cost nothing; 0 without latency."""
+    """What `collection_s` would be about if collecting cost nothing; 0 without latency."""
     peak_rss_mb: float
     """Of all processes together."""
     dispatching_rss_mb: float
@@ -48,8 +61,10 @@ class Trial:
     """Of it what they do not share: without libraries and the object store of Ray."""
     peak_in_flight: int
     """Seen by the server."""
+    server_cpu_us: float
+    """Of the server, per rollout: in none of the other columns."""
     cpu_us_by_process: dict[str, float]
-    """Per rollout, from the first `/run` to the last reply, by title of the process."""
+    """Per rollout and by title of the process, in the time of `cpu_us_collection`."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,7 +84,8 @@ def run_trial(side: str, command: Command, scenario: Scenario) -> Trial:
         measured = measure(line, folder, environment(), TIMEOUT_S)
         stats = fetch_stats(port)
         _check(measured, stats, output, scenario, folder)
-    return _trial(side, scenario, measured, stats)
+        recorded_at = last_recorded_at(output)
+    return _trial(side, scenario, measured, stats, recorded_at)
 
 
 @contextmanager
@@ -86,7 +102,7 @@ def served(scenario: Scenario) -> Iterator[int]:
                 raise RuntimeError(f"the server did not start: it said {said!r}")
             yield int(found[1])
         finally:
-            process.kill()
+            process.terminate()
 
 
 def fetch_stats(port: int) -> dict[str, Any]:
@@ -100,8 +116,17 @@ def _check(measured: Measured, stats: dict[str, Any], output: Path, scenario: Sc
     problems = []
     if measured.code != 0:
         problems.append(f"it ended with {measured.code}")
-    lines = _lines(output) if output.exists() else 0
-    for what, count in (("runs at the server", stats["runs"]), ("lines", lines), ("aggregated", stats["aggregated"])):
+    identities = [identity for path in record_files(output) for identity in read_identities(path)]
+    merged = read_identities(output) if output.exists() else []
+    counts = {
+        "runs at the server": stats["runs"],
+        "records": len(identities),
+        "distinct records": len(set(identities)),
+        "lines of the output": len(merged),
+        "distinct lines of the output": len(set(merged)),
+        "aggregated": stats["aggregated"],
+    }
+    for what, count in counts.items():
         if count != scenario.rollouts:
             problems.append(f"{what}: {count}, not {scenario.rollouts}")
     if problems:
@@ -109,19 +134,27 @@ def _check(measured: Measured, stats: dict[str, Any], output: Path, scenario: Sc
         raise RuntimeError(f"{scenario.name}: {'; '.join(problems)}\n{tail}")
 
 
-def short_title(title: str) -> str:
-    """`ray::ShardActor.step` -> `ray::ShardActor`; `/long/path/raylet --flag` -> `raylet`."""
-    program = title.split(" ", 1)[0]
-    return program.split(".")[0] if program.startswith("ray::") else Path(program).name
+def record_files(output: Path) -> list[Path]:
+    """Where a side appends its records: the files of its shards if it has any, else the output itself."""
+    shards = [path for path in output.parent.glob(f"{output.stem}-*.jsonl") if path.stem.rsplit("-", 1)[1].isdigit()]
+    return sorted(shards) or ([output] if output.exists() else [])
 
 
-def _lines(path: Path) -> int:
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
+def read_identities(path: Path) -> list[Identity]:
+    """Task and rollout of every record; costs reading and checking the whole file."""
+    with path.open("rb") as lines:
+        return [_decoder.decode(line) for line in lines]
 
 
-def _trial(side: str, scenario: Scenario, measured: Measured, stats: dict[str, Any]) -> Trial:
-    first, last = stats["first_run_at"], stats["last_run_at"]
+def last_recorded_at(output: Path) -> float:
+    """The monotonic instant of the last write to a file of records; every side only appends to them."""
+    offset_s = time.time() - time.monotonic()
+    return max(path.stat().st_mtime for path in record_files(output)) - offset_s
+
+
+def _trial(side: str, scenario: Scenario, measured: Measured, stats: dict[str, Any], recorded_at: float) -> Trial:
+    # The clock of files is some milliseconds coarse, and no record is written before its reply was sent
+    first, last = stats["first_run_at"], max(recorded_at, stats["last_run_at"])
     at_first, at_last = measured.cpu_until(first), measured.cpu_until(last)
     microseconds = 1e6 / scenario.rollouts
     dispatching = measured.of(*DISPATCHING) or [measured.processes[0]]
@@ -131,16 +164,15 @@ def _trial(side: str, scenario: Scenario, measured: Measured, stats: dict[str, A
         rollouts=scenario.rollouts,
         cpu_us_whole=measured.cpu_s * microseconds,
         cpu_us_running=(measured.cpu_s - at_first) * microseconds,
-        cpu_us_dispatch=(at_last - at_first) * microseconds,
+        cpu_us_collection=(at_last - at_first) * microseconds,
         wall_s=measured.wall_s,
-        dispatch_s=last - first,
+        collection_s=last - first,
         rollouts_per_s=scenario.rollouts / (last - first),
         ideal_s=scenario.ideal_s(stats["longest_s"]) if scenario.mean_latency_s else 0.0,
         peak_rss_mb=measured.peak_rss / MB,
         dispatching_rss_mb=sum(process.peak_rss for process in dispatching) / MB,
         dispatching_private_mb=sum(process.peak_private for process in dispatching) / MB,
         peak_in_flight=stats["peak_in_flight"],
-        cpu_us_by_process={
-            short_title(title): used * microseconds for title, used in measured.cpu_by_title(first, last).items()
-        },
+        server_cpu_us=stats["cpu_s"] * microseconds,
+        cpu_us_by_process={title: used * microseconds for title, used in measured.cpu_by_title(first, last).items()},
     )
