@@ -31,7 +31,10 @@ async def arriving(count: int = 5) -> AsyncIterator[Mapping[str, Any]]:
 
 
 class Dataset:
-    """What a Ray Dataset offers."""
+    """What a Ray Dataset offers, its refusal to be iterated included."""
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        raise TypeError("`Dataset` objects aren't iterable")
 
     def iter_rows(self) -> Iterator[Mapping[str, Any]]:
         yield from rows()

@@ -6,7 +6,7 @@ protocol §2); numpy values become plain numbers and lists.
 
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import orjson
 
@@ -45,12 +45,14 @@ class _RepeatableRows(Iterable[SourceRow]):
 
 
 def _rows(examples: Iterable[Mapping[str, Any]] | Dataset) -> Iterator[SourceRow]:
-    if isinstance(examples, Iterable):
-        for number, example in enumerate(examples):
-            yield source_row(example, number)
-    else:
-        for number, example in enumerate(examples.iter_rows()):
+    # Asked for first: a Ray Dataset has an `__iter__` too, which only says that it cannot be iterated
+    iter_rows = getattr(examples, "iter_rows", None)
+    if iter_rows is not None:
+        for number, example in enumerate(iter_rows()):
             yield source_row(_without_nulls(example), number)
+    else:
+        for number, example in enumerate(cast(Iterable[Mapping[str, Any]], examples)):
+            yield source_row(example, number)
 
 
 async def rows_of_async(examples: AsyncIterable[Mapping[str, Any]]) -> AsyncIterator[SourceRow]:

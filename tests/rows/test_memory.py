@@ -90,6 +90,9 @@ def test_rows_are_not_changed() -> None:
 
 def test_a_dataset_is_read_row_by_row_without_the_nulls_of_its_columns() -> None:
     class Dataset:
+        def __iter__(self) -> Iterator[Mapping[str, Any]]:
+            raise TypeError("`Dataset` objects aren't iterable")  # as the real one, which has the method all the same
+
         def iter_rows(self) -> Iterator[Mapping[str, Any]]:
             yield {"a": None, "b": {"c": None, "d": [None, {"e": None}]}, "n": Array(1)}
             yield {"l": Array([{"x": None, "y": 1}], "object")}
