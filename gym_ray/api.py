@@ -3,20 +3,17 @@
 import asyncio
 import json
 import logging
-import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
-from itertools import islice
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
 
 from gym_ray.actors.backend import DriverHandle, started_driver
 from gym_ray.actors.conclude import aggregate_index, write_metrics
-from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.run import Phase, RunView
-from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
+from gym_ray.actors.spec import DriverSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.deployment.merged import Deployment, load_deployment
 from gym_ray.environment.client import EnvironmentClient
@@ -24,23 +21,13 @@ from gym_ray.errors import ConfigError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
-from gym_ray.planning.arriving import feed
-from gym_ray.planning.in_memory import PlanCollector
-from gym_ray.planning.planner import PlanSummary
-from gym_ray.planning.settings import load_shaping
-from gym_ray.planning.shaping import Shaping
-from gym_ray.planning.writing import PlanWriter
-from gym_ray.recording.folder_token import remove_token, write_token
-from gym_ray.recording.run_files import make_room, record_files
-from gym_ray.recording.run_lock import RunLock
+from gym_ray.preparing import Rows, prepare, visible_folder
+from gym_ray.recording.run_files import record_files
 from gym_ray.recording.winners import RecordIndex
-from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
-from gym_ray.rows.reading import read_rows
 
 logger = logging.getLogger("gym_ray.run")
 
 Row = dict[str, Any]
-Rows = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | Dataset
 Result = dict[str, Any]
 
 BATCH_ITEMS = 256
@@ -135,68 +122,14 @@ class RolloutRunner:
     async def _open(self, rows: Rows | None, *, deliver: bool) -> str:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
         config, deployment = self.config, self._entered_deployment
-        if rows is None and config.input_jsonl_fpath is None:
-            raise ConfigError("input_jsonl_fpath: no rows to run: name a file of rows (--input), or pass rows")
-        paths = RunPaths.of_output(config.output_jsonl_fpath) if config.output_jsonl_fpath else None
-        summary, lines = await self._plan(rows, deployment, paths)
-        for warning in summary.warnings:
+        prepared = await prepare(config, deployment, rows)
+        for warning in prepared.warnings:
             logger.warning("%s", warning)
-        token = write_token(paths) if paths is not None else None
-        spec = RunSpec(
-            run_id=secrets.token_hex(4),
-            agent_servers=agent_servers(deployment),
-            paths=paths,
-            folder_token=token,
-            record_shards=config.shards,
-            deliver=deliver,
-            merge=config.merge_shards,
-            aggregate=not config.disable_aggregation,
-            aggregate_timeout_s=config.aggregate_timeout_s,
-            retry_requests=config.retry_requests,
-            rollout_timeout_s=config.rollout_timeout_s,
-            dispatch_budget_s=config.dispatch_budget_s,
-            drain_margin_s=config.drain_margin_s,
-            token_budget=config.token_budget,
-        )
+        spec = replace(prepared.spec, deliver=deliver)
         driver = await self._started_driver()
-        try:
-            await driver.open_run(spec, lines)
-        finally:
-            if paths is not None and token is not None:
-                remove_token(paths, token)
+        with visible_folder(spec) as known:
+            await driver.open_run(known, prepared.lines)
         return spec.run_id
-
-    async def _plan(
-        self, rows: Rows | None, deployment: Deployment, paths: RunPaths | None
-    ) -> tuple[PlanSummary, list[bytes]]:
-        """The plan in files, or as lines where there are none."""
-        shaping = await asyncio.to_thread(load_shaping, self.config)
-        if paths is None:
-            collector = PlanCollector(shaping, deployment)
-            await self._extend(collector, rows, shaping)
-            lines, summary = await asyncio.to_thread(collector.finish)
-            return summary, lines
-        if not self.config.fresh:
-            make_room(paths, archive=False, now=datetime.now(UTC))  # refuse before a long plan is made
-        with PlanWriter(shaping, deployment, paths, self.config.shards) as writer:
-            await self._extend(writer, rows, shaping)
-            return await asyncio.to_thread(writer.publish, lambda: self._move_aside(paths)), []
-
-    async def _extend(self, plan: PlanWriter | PlanCollector, rows: Rows | None, shaping: Shaping) -> None:
-        if isinstance(rows, AsyncIterable):
-            await feed(plan, rows_of_async(rows), shaping)
-            return
-        source = read_rows(self.config.input_jsonl_fpath or ()) if rows is None else rows_of(rows)
-        await asyncio.to_thread(lambda: plan.extend(islice(plan.drawn_from(source), shaping.limit or None)))
-
-    def _move_aside(self, paths: RunPaths) -> None:
-        lock = RunLock(paths, "that archives")  # a run that goes on keeps its files
-        try:
-            archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
-        finally:
-            lock.release()
-        if archived is not None:
-            logger.warning("the files of an earlier run were moved to %s", archived)
 
     async def _started_driver(self) -> DriverHandle:
         async with self._starting:

@@ -32,6 +32,22 @@ class RolloutCollectionConfig(BaseModel):
         None, description="Output path <dir>/<stem>.jsonl; every other file of the run is named after it."
     )
     fresh: bool = Field(False, description="Archive the files of an earlier run in the output folder, then start anew.")
+    resume_from_cache: bool = Field(
+        False, description="Continue the run in the output folder: run what has neither a result nor a final failure."
+    )
+    only: list[str] | None = Field(
+        None,
+        description="With resume: run only `missing`, `failed`, or `failed:CLASS` (a pattern), also final failures.",
+    )
+    dispatch_longest_first: bool = Field(
+        False, description="With resume: start rollouts first that took longest before."
+    )
+    max_rollout_attempts: int | None = Field(
+        None,
+        ge=1,
+        le=255,
+        description="Attempts of a rollout over all continuations; NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, 3.",
+    )
     merge_shards: bool = Field(
         True, description="Write <stem>.jsonl, all results sorted by task and rollout, at the end."
     )
@@ -114,6 +130,14 @@ class RolloutCollectionConfig(BaseModel):
             for each in ids
         ]
 
+    @field_validator("only")
+    @classmethod
+    def _only_what_there_is(cls, only: list[str] | None) -> list[str] | None:
+        for each in only or ():
+            if each not in ("missing", "failed") and not (each.startswith("failed:") and each != "failed:"):
+                raise ValueError(f"only: expected missing, failed or failed:CLASS, found {each!r}")
+        return only
+
     @field_validator("num_repeats", mode="before")
     @classmethod
     def _no_repeats_are_one(cls, repeats: Any) -> Any:
@@ -135,6 +159,10 @@ class RolloutCollectionConfig(BaseModel):
             raise ValueError("environment_routing_mode=legacy needs environment_server_name")
         if self.environment_routing_mode == "taskset" and not self.environment_server_routes:
             raise ValueError("environment_routing_mode=taskset needs environment_server_routes")
+        if self.fresh and self.resume_from_cache:
+            raise ValueError("fresh and resume_from_cache exclude each other: keep one of them")
+        if self.only is not None and not self.resume_from_cache:
+            raise ValueError("only selects from a run that is continued: add resume_from_cache (--resume)")
         if self.dispatch_budget_s is not None and self.num_samples_in_parallel is None:
             raise ValueError("dispatch_budget_s needs num_samples_in_parallel: without a cap of its own nothing waits")
         return self
@@ -144,6 +172,30 @@ class RolloutCollectionConfig(BaseModel):
         """Rollouts in flight over the whole run."""
         return self.num_samples_in_parallel or DEFAULT_CAP
 
+
+SHAPING_SETTINGS = (
+    "limit",
+    "task_ids",
+    "task_ids_fpath",
+    "task_id",
+    "exclude_task_id",
+    "sample",
+    "seed",
+    "prompt_config",
+    "skills",
+    "agent_name",
+    "agent_map",
+    "fan_out",
+    "num_repeats",
+    "num_repeats_add_seed",
+    "interleave_repeats",
+    "interleave_by_agent",
+    "responses_create_params",
+    "environment_routing_mode",
+    "environment_server_name",
+    "environment_server_routes",
+)
+"""The settings that decide which rollouts a plan has and what they hold."""
 
 DEFAULT_CAP = 256
 """Enough to keep an inference server busy, low enough to be kind to one that nobody sized; printed when it is used."""

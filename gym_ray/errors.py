@@ -45,6 +45,10 @@ class RunFolderError(GymRayError, RuntimeError):
     """The output folder holds another run, or is not the same folder for caller and driver."""
 
 
+class ResumeRefusedError(RunFolderError):
+    """The run in the output folder is not the one that the settings describe; the message names what differs."""
+
+
 class WriterSupersededError(GymRayError, RuntimeError):
     """Another writer has opened this shard since; nothing was written."""
 

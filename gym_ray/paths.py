@@ -24,6 +24,8 @@ class RunPaths:
 
     directory: Path
     stem: str
+    is_single: bool = False
+    """Its records are in one set of files named after the stem itself, as a collector without shards writes them."""
 
     @classmethod
     def of_output(cls, output: str | Path) -> "RunPaths":
@@ -33,7 +35,7 @@ class RunPaths:
 
     def shard(self, label: int | str) -> ShardPaths:
         """The files of the shard `label`."""
-        base = f"{self.stem}-{label}"
+        base = self.stem if self.is_single else f"{self.stem}-{label}"
         return ShardPaths(
             results=self.directory / f"{base}.jsonl",
             failures=self.directory / f"{base}_failures.jsonl",
@@ -59,12 +61,17 @@ class RunPaths:
     @property
     def run_lock(self) -> Path:
         """Locked by the run that writes here; never removed."""
-        return self.directory / f"{self.stem}.lock"
+        return self.directory / f".{self.stem}.run-lock"
 
     @property
     def run_holder(self) -> Path:
         """Who holds the lock, or held it last."""
         return self.directory / f".{self.stem}.holder"
+
+    @property
+    def attempts(self) -> Path:
+        """When each attempt started and ended."""
+        return self.directory / f"{self.stem}_attempts.csv"
 
     @property
     def run_status(self) -> Path:

@@ -28,6 +28,7 @@ from gym_ray.observe.tally import InFlight
 from gym_ray.outcomes.judge import lost
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
+from gym_ray.recording.attempts import Ended, Started
 from gym_ray.recording.status import write_status
 
 logger = logging.getLogger("gym_ray.driver")
@@ -49,10 +50,18 @@ Spawn = Callable[[int], Awaitable[ShardHandle]]
 class Driver:
     """Runs any number of runs over one set of shards. `start` it inside a running loop; `aclose` it."""
 
-    def __init__(self, spec: DriverSpec, spawn: Spawn, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        spec: DriverSpec,
+        spawn: Spawn,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_time: Callable[[], float] = time.time,
+    ) -> None:
         self._spec = spec
         self._spawn = spawn
         self._clock = clock
+        self._time = wall_time
         self._links: list[ShardLink] = []
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,6 +158,8 @@ class Driver:
     async def _serve(self, link: ShardLink) -> None:
         while True:
             request = self._request(link)
+            if not await self._log_leases(link, request):
+                continue
             if not link.leases and not link.cancelled and not request.cancelled_runs:
                 self._work.clear()
                 await self._work.wait()
@@ -177,7 +188,7 @@ class Driver:
             rate_per_s=link.rate_per_s,
             owed=owed,
             shards=len(self._links),
-            has_reserve=not any(run.budget.is_limited for run in self._runs.values()),
+            has_reserve=all(run.may_wait_in_shards for run in self._runs.values()),
         )
         headers: list[LeaseHeader] = []
         lines: list[bytes] = []
@@ -198,6 +209,33 @@ class Driver:
             more=owed > len(headers),
             lease_seq=link.lease_seq,
         )
+
+    async def _log_leases(self, link: ShardLink, request: StepRequest) -> bool:
+        """Note which attempt numbers are about to be used; False if a file refuses, and then none of them is."""
+        attempts: dict[str, list[Started]] = {}
+        now_ms = round(self._time() * 1000)
+        for header in request.leases:
+            run = self._runs[header.run]
+            if run.held.files is not None:
+                started = Started(now_ms, *run.plan.key(header.number), header.attempt)
+                attempts.setdefault(header.run, []).append(started)
+        for run_id, started_now in attempts.items():
+            run = self._runs[run_id]
+            assert run.held.files is not None
+            try:
+                await self._in_thread(run.held.files.attempts.started, started_now)
+            except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
+                self._fail(run, error)
+                self._take_back(link, request)
+                return False
+        return True
+
+    def _take_back(self, link: ShardLink, request: StepRequest) -> None:
+        """Undo a request that was not sent."""
+        link.cancelled = [*request.cancelled_runs, *link.cancelled]
+        for header in request.leases:
+            del link.leases[header.run, header.number]
+            self._runs[header.run].give_back(header.number, started=False)
 
     async def _take(self, link: ShardLink, answer: StepAnswer) -> None:
         """Write a batch, then settle it, then let the next request acknowledge it."""
@@ -220,14 +258,16 @@ class Driver:
         link.ack = answer.seq
 
     async def _record(self, run: Run, items: list[tuple[CompletionHeader, memoryview]]) -> None:
-        if run.held.recorder is not None:
+        if run.held.files is not None:
             batch = [
                 (run.plan.owner(header.number), header.kind == OutcomeKind.RESULT, record)
                 for header, record in items
                 if header.kind != OutcomeKind.OMITTED
             ]
+            now_ms = round(self._time() * 1000)
+            ended = [Ended(now_ms, *run.plan.key(h.number), h.attempt, h.kind, h.latency_ms, h.sends) for h, _ in items]
             try:
-                await self._in_thread(run.held.recorder.append, batch)
+                await self._in_thread(run.held.files.append, batch, ended)
                 await self._sync_now_and_then(run)
             except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
                 self._fail(run, error)
@@ -238,9 +278,9 @@ class Driver:
         self._consider(run)
 
     async def _sync_now_and_then(self, run: Run) -> None:
-        if run.held.recorder is not None and self._clock() - self._synced_at >= SYNC_EVERY_S:
+        if run.held.files is not None and self._clock() - self._synced_at >= SYNC_EVERY_S:
             self._synced_at = self._clock()
-            await self._in_thread(run.held.recorder.sync)
+            await self._in_thread(run.held.files.recorder.sync)
             await self._publish(run)
 
     async def _publish(self, run: Run) -> None:

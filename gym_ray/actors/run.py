@@ -4,6 +4,7 @@ Invariant: an outcome is written before the ledger counts it, and counted before
 """
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ import msgspec
 from gym_ray import keys
 from gym_ray.actors.opening import Held
 from gym_ray.actors.plan import MemoryPlan
+from gym_ray.actors.restoring import restore
 from gym_ray.actors.spec import RunSpec
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.budget import DispatchBudget
@@ -65,7 +67,10 @@ class Run:
         self.plan = plan = held.plan
         self.ledger = Ledger(len(plan))
         by_server = Counter(plan.server(number) for number in range(len(plan)))
-        self.tally = Tally({server.name: by_server[i] for i, server in enumerate(servers) if by_server[i]}, cap, now)
+        names = [server.name for server in servers]
+        self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
+        if held.history is not None and spec.resume is not None:
+            restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
         self.deliveries = Deliveries()
         self.budget = DispatchBudget(spec.dispatch_budget_s, spec.drain_margin_s, spec.token_budget, now)
         self.phase = Phase.DISPATCHING
@@ -85,14 +90,31 @@ class Run:
     @property
     def leasable(self) -> int:
         """Rollouts that could be leased now."""
-        return self.ledger.count(State.OWED) if self.wants_dispatch else 0
+        return self.ledger.leasable if self.wants_dispatch else 0
+
+    @property
+    def may_wait_in_shards(self) -> bool:
+        """False where a lease must start at once: a budget decides at that moment, or a lease that was lost counts as
+        an attempt that may have run."""
+        return self.spec.retry_requests and not self.budget.is_limited
 
     @property
     def is_dispatched(self) -> bool:
         """True once nothing is in a shard's hands and nothing will be leased."""
         if self.ledger.count(State.LEASED):
             return False
-        return self.is_stopped or (self.is_sealed and self.ledger.count(State.OWED) == 0)
+        return self.is_stopped or (self.is_sealed and self.ledger.is_over)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """True if the run had concluded before and nothing has ended since."""
+        last, now = self.held.last_status, self.tally.snapshot(0.0)
+        return (
+            last is not None
+            and last.state in (RunState.COMPLETE, RunState.INCOMPLETE)
+            and (last.completed, last.failed) == (now.results, now.failures)
+            and now.earlier == now.results + now.failures
+        )
 
     @property
     def _is_held_up(self) -> bool:
@@ -112,7 +134,7 @@ class Run:
             self._withhold(State.OMITTED, reason)
         spec = self.spec
         for number, attempt in self.ledger.lease(limit):
-            line = self.plan.line(number)
+            line = self._line(number)
             self.tally.started(1)
             header = LeaseHeader(
                 run=spec.run_id,
@@ -126,6 +148,21 @@ class Run:
                 counts_tokens=self.budget.counts_tokens,
             )
             yield header, line
+
+    def _line(self, number: int) -> bytes:
+        """The row as it is sent; a server that kept something of an earlier attempt is told to use it."""
+        line, history = self.plan.line(number), self.held.history
+        if history is None or not history.reuses_deliverable(number):
+            return line
+        row = json.loads(line)
+        return msgspec.json.encode({**row, keys.REUSE_CACHED_DELIVERABLE: True}) + b"\n"
+
+    def _is_final(self, header: CompletionHeader) -> bool:
+        """True if a failure is the last word on its rollout."""
+        if header.terminal or header.is_interruption:
+            return header.terminal
+        earlier = self.held.history.spent(header.number) if self.held.history is not None else 0
+        return earlier + 1 >= self.spec.max_attempts
 
     def feed(self, lines: Iterable[bytes]) -> None:
         """Plan more rows of an open-ended run.
@@ -154,7 +191,7 @@ class Run:
             reward=header.reward,
             masked=header.masked,
             failure_class=header.failure_class,
-            terminal=header.terminal,
+            terminal=self._is_final(header),
             sends=header.sends,
         )
         if kind is OutcomeKind.RESULT:

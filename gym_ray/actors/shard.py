@@ -90,4 +90,5 @@ def _completion(
         terminal=outcome.terminal,
         tokens=tokens,
         sends=sends,
+        is_interruption=outcome.is_interruption,
     )

@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.paths import RunPaths
+from gym_ray.recording.manifest import Identity
+
+DEFAULT_MAX_ATTEMPTS = 3
+"""Source: protocol §0.3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,22 @@ class DriverSpec:
     cap: int
     spawn_timeout_s: float = 120.0
     """How long the cluster may take to place the shards."""
+
+
+NO_IDENTITY = Identity()
+MISSING = "missing"
+ANY_FAILURE = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How a run is continued."""
+
+    only: tuple[str, ...] | None = None
+    """Run nothing but `missing` (no record at all), `failed`, and `failed:CLASS` (a pattern): final failures of such
+    a class too. None runs everything that has neither a result nor a final failure."""
+    longest_first: bool = False
+    """Start those first that took longest before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +72,12 @@ class RunSpec:
     """Deliver results as the servers' own replies, byte for byte; nothing is recorded."""
     is_open_ended: bool = False
     """More rows are fed later; the run ends only after `Driver.feed` has said that there are no more."""
+    resume: Resume | None = None
+    """Continue what the folder holds; None begins a run in a folder without records."""
+    identity: Identity = NO_IDENTITY
+    """What a later continuation compares with its own settings."""
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
+    """A failure that used up this many attempts is final."""
     merge: bool = True
     aggregate: bool = True
     aggregate_timeout_s: float = 600.0

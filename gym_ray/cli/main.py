@@ -12,7 +12,14 @@ from gym_ray.cli.output import MessageHandler, tell
 from gym_ray.cli.plan import plan
 from gym_ray.cli.run import EXIT_CODES, run
 from gym_ray.cli.serve_example import serve_example
-from gym_ray.errors import ConfigError, DeploymentUnreachableError, GymRayError, InputError, RoutingError
+from gym_ray.errors import (
+    ConfigError,
+    DeploymentUnreachableError,
+    GymRayError,
+    InputError,
+    ResumeRefusedError,
+    RoutingError,
+)
 from gym_ray.version import __version__
 
 USAGE, FAULT = 2, 1
@@ -53,7 +60,7 @@ def main() -> None:
     logging.basicConfig(handlers=[MessageHandler()], level=logging.WARNING)
     try:
         app()
-    except (ConfigError, InputError, RoutingError, DeploymentUnreachableError) as error:
+    except (ConfigError, InputError, RoutingError, DeploymentUnreachableError, ResumeRefusedError) as error:
         sys.exit(_told(error, USAGE))
     except GymRayError as error:
         sys.exit(_told(error, FAULT))

@@ -83,6 +83,18 @@ def run(
         bool | None,
         typer.Option("--disable-aggregation", help="Do not call /aggregate_metrics at the end.", rich_help_panel=ROWS),
     ] = None,
+    resume: Annotated[
+        bool | None,
+        typer.Option("--resume", help="Continue the run in the output folder.", rich_help_panel=ROWS),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="missing|failed|failed:CLASS",
+            help="With --resume: run only these, also failures that are final; repeatable.",
+            rich_help_panel=ROWS,
+        ),
+    ] = None,
     fresh: Annotated[
         bool | None,
         typer.Option("--fresh", help="Move an earlier run in the output folder aside.", rich_help_panel=ROWS),
@@ -136,6 +148,8 @@ def run(
         "prompt_config": prompt_config,
         "interleave_repeats": interleave_repeats,
         "disable_aggregation": disable_aggregation,
+        "resume_from_cache": resume,
+        "only": only or None,
         "fresh": fresh,
         "executor": executor,
         "ray_address": address,

@@ -42,6 +42,8 @@ class CompletionHeader(NamedTuple):
     terminal: bool
     tokens: int | None
     sends: int
+    is_interruption: bool = False
+    """A failure that does not count against the attempts of its rollout."""
 
 
 Buffer = bytes | memoryview

@@ -5,7 +5,7 @@ except that what came back goes first. A million rollouts take two megabytes.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 
 QUARANTINE_DEATHS = 3
@@ -34,15 +34,22 @@ class Ledger:
         self._returned: deque[int] = deque()
         self._cursor = 0
         self._counts = [planned, 0, 0, 0, 0, 0]
+        self._set_aside = bytearray(planned)
+        self._aside = 0
 
     def count(self, state: State) -> int:
         """How many rollouts are in `state`."""
         return self._counts[state]
 
     @property
+    def leasable(self) -> int:
+        """Rollouts that may be leased now."""
+        return self._counts[State.OWED] - self._aside
+
+    @property
     def is_over(self) -> bool:
         """True once nothing is leased and nothing is left to lease."""
-        return not self._counts[State.OWED] and not self._counts[State.LEASED]
+        return not self.leasable and not self._counts[State.LEASED]
 
     def attempts(self, number: int) -> int:
         """Attempt numbers that this rollout has used up."""
@@ -53,11 +60,22 @@ class Ledger:
         self.planned += count
         self._states.extend(bytes(count))
         self._attempts.extend(bytes(count))
+        self._set_aside.extend(bytes(count))
         self._counts[State.OWED] += count
 
     def use_attempts(self, number: int, count: int) -> None:
         """Take over the attempts of earlier runs, before the rollout is leased."""
         self._attempts[number] = min(count, 255)
+
+    def set_aside(self, number: int) -> None:
+        """Keep an owed rollout owed: this run does not lease it."""
+        if self._states[number] == State.OWED and not self._set_aside[number]:
+            self._set_aside[number] = True
+            self._aside += 1
+
+    def lease_first(self, numbers: Iterable[int]) -> None:
+        """Lease these before all others, in this order."""
+        self._returned.extend(numbers)
 
     def lease(self, limit: int) -> Iterator[tuple[int, int]]:
         """Up to `limit` owed rollouts as (number, attempt), each now leased."""
@@ -68,8 +86,8 @@ class Ledger:
                 number, self._cursor = self._cursor, self._cursor + 1
             else:
                 return
-            if self._states[number] != State.OWED:
-                continue  # it ended while it waited to be leased again
+            if self._states[number] != State.OWED or self._set_aside[number]:
+                continue  # it ended while it waited to be leased again, or is not to be run
             attempt = self._attempts[number]
             self._attempts[number] = min(attempt + 1, 255)
             self._move(number, State.LEASED)
@@ -78,7 +96,9 @@ class Ledger:
 
     def withhold(self, state: State) -> list[int]:
         """End every owed rollout as `state`, because none may start any more; returns their numbers in plan order."""
-        numbers = [number for number, held in enumerate(self._states) if held == State.OWED]
+        numbers = [
+            number for number, held in enumerate(self._states) if held == State.OWED and not self._set_aside[number]
+        ]
         for number in numbers:
             self._move(number, state)
         return numbers

@@ -51,6 +51,7 @@ class RunReport:
             "terminal_failures": progress.terminal_failures,
             "masked": progress.masked,
             "retries": progress.retries,
+            "earlier": progress.earlier,
             "mean_reward": progress.mean_reward,
             "mean_reward_over": progress.rewarded,
             "mean_reward_failures_as_zero": progress.mean_reward_failures_as_zero,
@@ -73,10 +74,12 @@ class RunReport:
         rate = f", {progress.mean_rate_per_s:.1f} rollouts/s" if progress.results + progress.failures else ""
         yield f"run {self.run_id}: {verdict} after {seconds(progress.elapsed_s)}{rate}"
         yield f"  {progress.equation}"
+        if progress.earlier:
+            yield f"  {progress.earlier} of them stand from before this invocation"
         for name, count in progress.failures_by_class.items():
             yield f"  failed: {count} {printable(name)}"
         if progress.terminal_failures:
-            yield f"  {progress.terminal_failures} of the failures are terminal: no further attempt is made"
+            yield f"  {progress.terminal_failures} of the failures are final: terminal, or the last attempt allowed"
         if progress.retries:
             yield f"  {progress.retries} requests were sent again"
         if progress.latency_ms:
@@ -99,7 +102,7 @@ class RunReport:
             yield f"  {name}: {path}"
         if not self.is_complete:
             again = progress.planned - progress.results - progress.terminal_failures
-            yield f"  {again} rollouts have no result and no terminal failure: they can be run again"
+            yield f"  {again} rollouts have no result and no final failure: the same command with --resume runs them"
 
 
 def seconds(value: float) -> str:

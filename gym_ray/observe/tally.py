@@ -56,6 +56,8 @@ class Progress:
     masked: int
     terminal_failures: int
     retries: int
+    earlier: int = 0
+    """Results and failures that stand from earlier invocations of the run."""
     failures_by_class: dict[str, int] = field(default_factory=dict)
     latency_ms: dict[str, float] = field(default_factory=dict)
     servers: dict[str, ServerProgress] = field(default_factory=dict)
@@ -80,7 +82,8 @@ class Progress:
     @property
     def mean_rate_per_s(self) -> float:
         """Rollouts that ended in a second, over the whole time."""
-        return (self.results + self.failures + self.omitted) / self.elapsed_s if self.elapsed_s > 0 else 0.0
+        ended = self.results + self.failures + self.omitted - self.earlier
+        return ended / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @property
     def mean_reward(self) -> float | None:
@@ -112,7 +115,7 @@ class Tally:
         self._started_at = started_at
         self._latency = LatencyHistogram()
         self._kinds = [0, 0, 0]
-        self._drained = self._held = self._retries = self._masked = self._terminal = 0
+        self._drained = self._held = self._retries = self._masked = self._terminal = self._earlier = 0
         self._classes: Counter[str] = Counter()
         self._history: deque[tuple[float, int]] = deque([(started_at, 0)])
 
@@ -150,12 +153,39 @@ class Tally:
     ) -> None:
         """Note one outcome."""
         self._held -= 1
-        self._kinds[kind] += 1
         self._retries += max(sends - 1, 0)
+        self._count(server, kind, reward, masked, failure_class, terminal)
+        if kind is OutcomeKind.RESULT:
+            self._latency.add(latency_ms)
+
+    def restored(
+        self,
+        server: str,
+        kind: OutcomeKind,
+        *,
+        reward: float | None = None,
+        masked: bool = False,
+        failure_class: str | None = None,
+        terminal: bool = False,
+    ) -> None:
+        """Note an outcome that stands from an earlier invocation."""
+        self._earlier += 1
+        self._history[0] = (self._started_at, self._earlier)
+        self._count(server, kind, reward, masked, failure_class, terminal)
+
+    def _count(
+        self,
+        server: str,
+        kind: OutcomeKind,
+        reward: float | None,
+        masked: bool,
+        failure_class: str | None,
+        terminal: bool,
+    ) -> None:
+        self._kinds[kind] += 1
         part = self._servers[server]
         if kind is OutcomeKind.RESULT:
             part.results += 1
-            self._latency.add(latency_ms)
             self._masked += masked
             if reward is not None and not masked:
                 part.reward_sum += reward
@@ -188,6 +218,7 @@ class Tally:
             masked=self._masked,
             terminal_failures=self._terminal,
             retries=self._retries,
+            earlier=self._earlier,
             failures_by_class=dict(self._classes.most_common()),
             latency_ms={name: value for name, value in percentiles.items() if value is not None}
             | ({"max": self._latency.max_ms} if self._latency.count else {}),

@@ -56,6 +56,8 @@ from gym_ray.outcomes.outcome import Outcome, OutcomeKind
 from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
 from gym_ray.rows.splicing import members
 
+INTERRUPTIONS = frozenset({keys.CANCELLED, keys.KILL_SHAPED})
+"""Classes and kinds of failures that say nothing about the rollout itself."""
 NOT_RUN = frozenset({429, 502, 503, 504})
 _HTTP_ERROR = "ClientResponseError"
 """As NeMo Gym itself calls a status that is no success."""
@@ -140,9 +142,17 @@ def _judge_flat(this: Attempt, reply: Answered) -> Outcome:
         masked = _is_true(envelope.mask_sample) or _masks_inside(envelope.instance_config)
         return Outcome(OutcomeKind.RESULT, record, reward, masked, tokens=envelope.tokens, reply_bytes=reply_bytes)
     terminal = _is_true(envelope.failure_terminal)
-    stamps |= reported_record(this, classified_failure(members(body), failure_class, terminal), reply.status)
+    failure = classified_failure(members(body), failure_class, terminal)
+    stamps |= reported_record(this, failure, reply.status)
     record, reply_bytes = _stamp(body, envelope, stamps)
-    return Outcome(OutcomeKind.FAILURE, record, failure_class=failure_class, terminal=terminal, reply_bytes=reply_bytes)
+    return Outcome(
+        OutcomeKind.FAILURE,
+        record,
+        failure_class=failure_class,
+        terminal=terminal,
+        is_interruption=failure_class in INTERRUPTIONS or failure.failure_kind in INTERRUPTIONS,
+        reply_bytes=reply_bytes,
+    )
 
 
 def _judge_episode(this: Attempt, reply: Answered) -> Outcome:
@@ -164,7 +174,13 @@ def _judge_episode(this: Attempt, reply: Answered) -> Outcome:
         fields = episode_fields(episode.failure, failure) | reported_record(this, failure, reply.status)
         record = rebuild(fields, stamps)
         failure_class = keys.ENVIRONMENT_SERVER_FAILED
-        return Outcome(OutcomeKind.FAILURE, record, failure_class=failure_class, terminal=failure.terminal)
+        return Outcome(
+            OutcomeKind.FAILURE,
+            record,
+            failure_class=failure_class,
+            terminal=failure.terminal,
+            is_interruption=failure.failure_kind in INTERRUPTIONS,
+        )
     raise _InvalidError("an episode reply holds exactly one of result and failure")
 
 
@@ -190,7 +206,8 @@ def _observed(
 ) -> Outcome:
     """A failure that the runner saw; its kind is its class unless another is given."""
     fields = observed_fields(this, failure_class, kind or failure_class, exception_type, message, delivery, reply)
-    return Outcome(OutcomeKind.FAILURE, rebuild(fields, this.stamps()), failure_class=failure_class)
+    record, is_unsent = rebuild(fields, this.stamps()), delivery is Delivery.NOT_SENT
+    return Outcome(OutcomeKind.FAILURE, record, failure_class=failure_class, is_interruption=is_unsent)
 
 
 def _stamp(body: bytes, envelope: Envelope, stamps: Mapping[str, bytes]) -> tuple[bytes, int]:

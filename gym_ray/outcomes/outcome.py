@@ -28,6 +28,8 @@ class Outcome:
     masked: bool = False
     failure_class: str | None = None
     terminal: bool = False
+    is_interruption: bool = False
+    """A failure that does not count against the attempts of its rollout: cancelled, killed, or never sent."""
     tokens: int | None = None
     """`response.usage.total_tokens` of a result, where reported."""
     reply_bytes: int = 0

@@ -37,6 +37,11 @@ class Draft:
         self._buffers = [bytearray() for _ in self._files]
         self._room = min(MAX_BUFFER_BYTES, buffer_bytes // max(len(self._files), 1))
 
+    @property
+    def files(self) -> list[Path]:
+        """Where the lines are; a file exists once it was flushed."""
+        return list(self._files)
+
     def put(self, number: int, line: bytes) -> None:
         """Append a line, given without its end, to a file."""
         buffer = self._buffers[number]

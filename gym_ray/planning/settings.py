@@ -1,5 +1,6 @@
 """Reads what a run's settings name by path, and gives the settings of planning."""
 
+import logging
 import os
 from collections.abc import Mapping
 
@@ -10,6 +11,8 @@ from gym_ray.planning.shaping import DEFAULT, Shaping
 from gym_ray.rows.locating import locate
 from gym_ray.rows.prompt_files import load_prompt
 from gym_ray.rows.skills import skills_reference
+
+logger = logging.getLogger("gym_ray.planning")
 
 
 def load_shaping(config: RolloutCollectionConfig, environ: Mapping[str, str] = os.environ) -> Shaping:
@@ -38,6 +41,17 @@ def load_shaping(config: RolloutCollectionConfig, environ: Mapping[str, str] = o
         environment_server_routes=config.environment_server_routes,
         allow_unsupported_pairing=config.allow_unsupported_pairing,
     )
+
+
+def max_rollout_attempts(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The attempts that NEMO_GYM_MAX_ROLLOUT_ATTEMPTS allows; None if it is not set. Source: protocol §0.3."""
+    text = environ.get("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "").strip()
+    if not text:
+        return None
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    logger.warning("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS: expected a positive number, found %r; 3 is used", text)
+    return 3
 
 
 def _choice(config: RolloutCollectionConfig, environ: Mapping[str, str]) -> TaskChoice:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import islice
+from pathlib import Path
 from typing import Self
 
 from gym_ray.deployment.lookup import Deployment
@@ -86,6 +87,22 @@ class PlanWriter:
 
     def publish(self, make_room: Callable[[], object] = lambda: None) -> PlanSummary:
         """Give the files their names, or raise what is wrong with the plan; see `write_plan`."""
+        summary = self._arranged(make_room)
+        if summary.selection is not None:
+            selection = self._new_draft(selects=True)
+            selection.put(0, encode(summary.selection))
+            selection.publish()
+        self._draft.publish()
+        return summary
+
+    def drafted(self) -> tuple[PlanSummary, list[Path]]:
+        """The whole plan under temporary names, one file for each shard, which vanish with this writer."""
+        summary = self._arranged(lambda: None)
+        self._draft.flush()
+        return summary, self._draft.files
+
+    def _arranged(self, make_room: Callable[[], object]) -> PlanSummary:
+        """Check the plan, and bring the lines into the order and to the owners in which they stay."""
         sizes, owners = self._planner.numbering.rollouts_by_slot, self._balance.owners
         if self._balance.has_late_rows:
             owners = balanced_owners(sizes, len(self._targets))
@@ -96,11 +113,6 @@ class PlanWriter:
         make_room()
         if self._shaping.is_reordered or owners != self._balance.owners:
             self._rearrange(owners)
-        if summary.selection is not None:
-            selection = self._new_draft(selects=True)
-            selection.put(0, encode(summary.selection))
-            selection.publish()
-        self._draft.publish()
         return summary
 
     def _new_draft(self, *, selects: bool = False) -> Draft:

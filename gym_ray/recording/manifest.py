@@ -4,8 +4,10 @@ No configuration values and no credentials. Fields that a later version adds are
 """
 
 import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -33,6 +35,26 @@ class Digest(msgspec.Struct, frozen=True):
         return cls(digest.hexdigest(), rows)
 
 
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run must still be to be continued, as digests."""
+
+    settings: dict[str, str] = {}
+    """Setting -> digest, of the settings that shape the plan; only to name what differs, the plan itself decides."""
+    configuration: dict[str, str] = {}
+    """Dotted key of the deployment's config -> digest."""
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any], configuration: dict[str, str]) -> Self:
+        """The identity of settings given as JSON values."""
+        return cls(
+            settings={
+                key: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+                for key, value in sorted(settings.items())
+            },
+            configuration=configuration,
+        )
+
+
 class ShardManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What `<stem>-<shard>_manifest.json` says."""
 
@@ -44,10 +66,14 @@ class ShardManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Record shards of the run."""
     materialized: Digest
     """Of the plan of this shard."""
+    identity: Identity = Identity()
+    max_rollout_attempts: int = 3
     format_version: int = FORMAT_VERSION
 
 
-def write_manifests(paths: RunPaths, *, run_id: str, shards: int, created_at: str) -> None:
+def write_manifests(
+    paths: RunPaths, *, run_id: str, shards: int, created_at: str, identity: Identity, max_rollout_attempts: int
+) -> None:
     """Write the manifest of every shard, from the materialized inputs as they are.
 
     Raises:
@@ -62,6 +88,8 @@ def write_manifests(paths: RunPaths, *, run_id: str, shards: int, created_at: st
             shard=shard,
             shards=shards,
             materialized=Digest.of_file(names.materialized),
+            identity=identity,
+            max_rollout_attempts=max_rollout_attempts,
         )
         write_json_atomically(names.manifest, msgspec.to_builtins(manifest))
 

@@ -14,8 +14,8 @@ from gym_ray.paths import RunPaths
 from gym_ray.recording.atomic import sync_directory
 from gym_ray.recording.writer_lock import WriterLock
 
-_SHARD_FILES = r"-[0-9]+(_materialized_inputs\.jsonl|(_failures)?\.jsonl(\.torn-[0-9]+)?|_manifest\.json)"
-_RUN_FILES = r"\.jsonl|_aggregate_metrics\.json|_run_status\.json|_task_selection\.json|_coverage\.json"
+_SHARD_FILES = r"(-[0-9]+)?(_materialized_inputs\.jsonl|(_failures)?\.jsonl(\.torn-[0-9]+)?|_manifest\.json)"
+_RUN_FILES = r"_aggregate_metrics\.json|_run_status\.json|_task_selection\.json|_coverage\.json|_attempts\.csv"
 _PLAN_ENDING = "_materialized_inputs.jsonl"
 _MAX_NAMED = 3
 
@@ -27,6 +27,9 @@ def existing_files(paths: RunPaths) -> list[Path]:
 
 def record_files(paths: RunPaths) -> tuple[list[Path], list[Path]]:
     """The result files and the sidecars of a run, whatever its number of shards."""
+    if paths.is_single:
+        only = paths.shard(0)
+        return [path for path in (only.results,) if path.exists()], [p for p in (only.failures,) if p.exists()]
     return _files_named(paths, r"-[0-9]+\.jsonl"), _files_named(paths, r"-[0-9]+_failures\.jsonl")
 
 
@@ -70,7 +73,7 @@ def move_aside(paths: RunPaths, now: datetime) -> Path | None:
     files = existing_files(paths)
     if not files:
         return None
-    for lock in _files_named(paths, r"-[0-9]+\.lock"):
+    for lock in _files_named(paths, r"(-[0-9]+)?\.lock"):
         _supersede(lock)
     target = paths.directory / f"{paths.stem}.archive-{now:%Y%m%dT%H%M%S%f}"
     try:

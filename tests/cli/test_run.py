@@ -177,7 +177,7 @@ def test_an_earlier_run_is_never_overwritten(served: ExampleDeployment, tmp_path
     assert gym_ray(*args, "--fresh").code == 0
     (archive,) = (path for path in out.iterdir() if path.is_dir())
     # Lock files stay where they are: whoever still holds one must meet the next writer there
-    records_before = {name: content for name, content in before.items() if not name.endswith((".lock", ".holder"))}
+    records_before = {name: content for name, content in before.items() if not name.endswith(("lock", ".holder"))}
     assert {path.name: path.read_bytes() for path in archive.iterdir()} == records_before
 
 

@@ -12,7 +12,7 @@ import pytest
 from gym_ray.errors import RecordingError, RunFolderError
 from gym_ray.recording.atomic import write_atomically, write_json_atomically
 from gym_ray.recording.folder_token import has_token, remove_token, write_token
-from gym_ray.recording.manifest import Digest, ShardManifest, read_manifest, write_manifests
+from gym_ray.recording.manifest import Digest, Identity, ShardManifest, read_manifest, write_manifests
 from gym_ray.recording.status import AgentStatus, RunState, RunStatus, read_status, write_status
 from tests.recording.files import record, run_paths, write_plan
 
@@ -55,7 +55,9 @@ def test_json_is_written_for_people_and_never_with_what_json_has_not(tmp_path: P
 def test_a_manifest_knows_its_plan_again(tmp_path: Path) -> None:
     paths = run_paths(tmp_path)
     write_plan(paths, [record(0), record(2)], [record(1)])
-    write_manifests(paths, run_id="r9f2c1", shards=2, created_at="2026-01-05T10:00:00Z")
+    write_manifests(
+        paths, run_id="r9f2c1", shards=2, created_at="2026-01-05T10:00:00Z", identity=Identity(), max_rollout_attempts=3
+    )
     content = record(0) + record(2)
     assert read_manifest(paths.shard(0).manifest) == ShardManifest(
         run_id="r9f2c1",
@@ -93,7 +95,7 @@ def test_a_manifest_that_cannot_be_used_is_refused(content: bytes, found: str, t
 def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     paths = run_paths(tmp_path)
     write_plan(paths, [record(0)])
-    write_manifests(paths, run_id="r", shards=1, created_at="now")
+    write_manifests(paths, run_id="r", shards=1, created_at="now", identity=Identity(), max_rollout_attempts=3)
     file = paths.shard(0).manifest
     before = read_manifest(file)
     file.write_text(json.dumps(json.loads(file.read_text()) | {"reserved_attempts": {"0-0": 1}}))

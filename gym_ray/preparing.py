@@ -1,0 +1,170 @@
+"""From settings and rows to a run that a driver can open: begins one in an empty place, or continues the one there."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from gym_ray.actors.routes import agent_servers
+from gym_ray.actors.spec import DEFAULT_MAX_ATTEMPTS, Resume, RunSpec
+from gym_ray.config import RolloutCollectionConfig
+from gym_ray.continuing import check_configuration, check_plan, identity_of
+from gym_ray.deployment.lookup import Deployment
+from gym_ray.errors import ConfigError
+from gym_ray.paths import RunPaths
+from gym_ray.planning.arriving import feed
+from gym_ray.planning.in_memory import PlanCollector
+from gym_ray.planning.planner import PlanSummary
+from gym_ray.planning.settings import load_shaping, max_rollout_attempts
+from gym_ray.planning.shaping import Shaping
+from gym_ray.planning.writing import PlanWriter
+from gym_ray.recording.folder_token import remove_token, write_token
+from gym_ray.recording.found import FoundRun, find_run
+from gym_ray.recording.manifest import Identity
+from gym_ray.recording.run_files import make_room
+from gym_ray.recording.run_lock import RunLock
+from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
+from gym_ray.rows.reading import read_rows
+
+logger = logging.getLogger("gym_ray.run")
+
+Rows = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run that is ready to be opened; its plan is on disk, or in `lines`."""
+
+    spec: RunSpec
+    lines: list[bytes]
+    warnings: tuple[str, ...]
+
+
+async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows: Rows | None) -> Prepared:
+    """Plan `rows`, or the input that the settings name. Nothing on disk changes unless the whole plan is valid.
+
+    Raises:
+        InputError, RoutingError, ConfigError: the plan is not valid; every problem is listed.
+        RunFolderError: the output folder holds a run that the settings neither continue nor move aside.
+        ResumeRefusedError: the run there is another one.
+    """
+    if rows is None and config.input_jsonl_fpath is None:
+        raise ConfigError("input_jsonl_fpath: no rows to run: name a file of rows (--input), or pass rows")
+    preparation = _Preparation(config, deployment, rows, await asyncio.to_thread(load_shaping, config))
+    if config.output_jsonl_fpath is None:
+        return await preparation.in_memory()
+    paths = RunPaths.of_output(config.output_jsonl_fpath)
+    found = find_run(paths) if config.resume_from_cache else None
+    return await (preparation.begun(paths) if found is None else preparation.continued(found))
+
+
+@contextmanager
+def visible_folder(spec: RunSpec) -> Iterator[RunSpec]:
+    """Leave a token in the folder of a run for the time of the block, by which its driver knows the folder again."""
+    if spec.paths is None:
+        yield spec
+        return
+    token = write_token(spec.paths)
+    try:
+        yield replace(spec, folder_token=token)
+    finally:
+        remove_token(spec.paths, token)
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    config: RolloutCollectionConfig
+    deployment: Deployment
+    rows: Rows | None
+    shaping: Shaping
+
+    async def in_memory(self) -> Prepared:
+        if self.config.resume_from_cache:
+            raise ConfigError("output_jsonl_fpath: name the run to continue (--output)")
+        collector = PlanCollector(self.shaping, self.deployment)
+        await self._extend(collector)
+        lines, summary = await asyncio.to_thread(collector.finish)
+        return Prepared(self._spec(), lines, summary.warnings)
+
+    async def begun(self, paths: RunPaths) -> Prepared:
+        if self.config.resume_from_cache:
+            logger.warning("%s: there is no run to continue, so one begins", paths.directory)
+        if not self.config.fresh:
+            make_room(paths, archive=False, now=datetime.now(UTC))  # refuse before a long plan is made
+        with PlanWriter(self.shaping, self.deployment, paths, self.config.shards) as writer:
+            await self._extend(writer)
+            summary = await asyncio.to_thread(writer.publish, lambda: self._move_aside(paths))
+        return Prepared(self._spec(paths=paths, identity=self._identity(summary)), [], summary.warnings)
+
+    async def continued(self, found: FoundRun) -> Prepared:
+        """The plan is made again to know that it is the one in the folder; another collector's is taken as it is."""
+        manifest = found.manifest
+        summary, identity = None, Identity()
+        if manifest is not None or not found.has_plan:
+            with PlanWriter(self.shaping, self.deployment, found.paths, found.shards) as writer:
+                await self._extend(writer)
+                if found.has_plan:
+                    summary, drafts = await asyncio.to_thread(writer.drafted)
+                    await asyncio.to_thread(check_plan, found, drafts, self._identity(summary))
+                else:
+                    summary = await asyncio.to_thread(writer.publish)
+            identity = self._identity(summary)
+        check_configuration(found, identity)
+        only = self.config.only
+        spec = self._spec(
+            paths=found.paths,
+            record_shards=found.shards,
+            identity=identity,
+            resume=Resume(None if only is None else tuple(only), self.config.dispatch_longest_first),
+        )
+        if manifest is not None:
+            attempts = self._max_attempts or manifest.max_rollout_attempts
+            spec = replace(spec, run_id=manifest.run_id, max_attempts=attempts)
+        return Prepared(spec, [], () if summary is None else summary.warnings)
+
+    @property
+    def _max_attempts(self) -> int | None:
+        """What the settings or the environment say now."""
+        return self.config.max_rollout_attempts or max_rollout_attempts()
+
+    def _identity(self, summary: PlanSummary) -> Identity:
+        return identity_of(self.config, self.deployment, summary)
+
+    def _spec(self, **fields: Any) -> RunSpec:
+        config = self.config
+        spec = RunSpec(
+            run_id=secrets.token_hex(4),
+            agent_servers=agent_servers(self.deployment),
+            record_shards=config.shards,
+            max_attempts=self._max_attempts or DEFAULT_MAX_ATTEMPTS,
+            merge=config.merge_shards,
+            aggregate=not config.disable_aggregation,
+            aggregate_timeout_s=config.aggregate_timeout_s,
+            retry_requests=config.retry_requests,
+            rollout_timeout_s=config.rollout_timeout_s,
+            dispatch_budget_s=config.dispatch_budget_s,
+            drain_margin_s=config.drain_margin_s,
+            token_budget=config.token_budget,
+        )
+        return replace(spec, **fields)
+
+    async def _extend(self, plan: PlanWriter | PlanCollector) -> None:
+        if isinstance(self.rows, AsyncIterable):
+            await feed(plan, rows_of_async(self.rows), self.shaping)
+            return
+        source = read_rows(self.config.input_jsonl_fpath or ()) if self.rows is None else rows_of(self.rows)
+        await asyncio.to_thread(lambda: plan.extend(islice(plan.drawn_from(source), self.shaping.limit or None)))
+
+    def _move_aside(self, paths: RunPaths) -> None:
+        lock = RunLock(paths, "that archives")  # a run that goes on keeps its files
+        try:
+            archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+        finally:
+            lock.release()
+        if archived is not None:
+            logger.warning("the files of an earlier run were moved to %s", archived)

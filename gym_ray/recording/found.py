@@ -1,0 +1,72 @@
+"""The run that an output folder holds: how many record shards it has, and what its manifest says."""
+
+import re
+from dataclasses import dataclass, replace
+from itertools import count
+
+from gym_ray.errors import RunFolderError
+from gym_ray.paths import RunPaths
+from gym_ray.recording.manifest import ShardManifest, read_manifest
+from gym_ray.recording.run_files import existing_files, record_files
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """A run on disk."""
+
+    paths: RunPaths
+    """The names of its files."""
+    shards: int
+    """How many record files of each kind it has."""
+    manifest: ShardManifest | None
+    """Of its first shard; None for a run that another collector has made."""
+    has_plan: bool = True
+    """False if only records are there: the plan is to be made anew."""
+
+
+def find_run(paths: RunPaths) -> FoundRun | None:
+    """The run in the folder of `paths`; None if there is none.
+
+    Its plan may be in numbered shards, or in one file that is named after the stem, as collectors without shards
+    write it.
+
+    Raises:
+        RunFolderError: a shard has no plan, or a manifest cannot be used.
+    """
+    single = replace(paths, is_single=True)
+    if shards := _planned_shards(paths):
+        return FoundRun(paths, shards, _manifest(paths, shards))
+    if single.shard(0).materialized.exists():
+        return FoundRun(single, 1, _manifest(single, 1))
+    if shards := _recorded_shards(paths):
+        return FoundRun(paths, shards, None, has_plan=False)
+    if single.shard(0).results.exists():
+        return FoundRun(single, 1, None, has_plan=False)
+    if files := existing_files(paths):
+        raise RunFolderError(
+            f"{files[0]}: belongs to a run of which neither plan nor records are left: pass --fresh to move it aside"
+        )
+    return None
+
+
+def _planned_shards(paths: RunPaths) -> int:
+    return next(shard for shard in count() if not paths.shard(shard).materialized.exists())
+
+
+def _recorded_shards(paths: RunPaths) -> int:
+    number = re.compile(re.escape(paths.stem) + "-([0-9]+)(_failures)?")
+    found = [number.fullmatch(path.stem) for files in record_files(paths) for path in files]
+    return max((int(name[1]) + 1 for name in found if name is not None), default=0)
+
+
+def _manifest(paths: RunPaths, shards: int) -> ShardManifest | None:
+    manifest = read_manifest(paths.shard(0).manifest)
+    planned = shards if manifest is None else manifest.shards
+    recorded = 0 if paths.is_single else _recorded_shards(paths)
+    if max(planned, recorded) != shards:
+        missing = paths.shard(shards).materialized
+        raise RunFolderError(
+            f"{missing}: expected the plans of {max(planned, recorded)} shards, found {shards}: "
+            "restore this file, or pass --fresh to move the run aside"
+        )
+    return manifest

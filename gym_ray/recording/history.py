@@ -1,0 +1,307 @@
+"""What earlier invocations left of each rollout of a plan: its result, its failures, the attempt numbers it has used.
+
+Invariants: a rollout with a result is never owed again; an attempt number is never given out twice; what was only
+interrupted (cancelled, killed, never sent) uses up a number but not one of the attempts that a rollout may have.
+Source: protocol §7.6, §7.7.2. A rollout costs about 200 bytes while the files are read, and 40 afterwards.
+"""
+
+import json
+import math
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gym_ray import keys
+from gym_ray.errors import InputError
+from gym_ray.outcomes.judge import INTERRUPTIONS
+from gym_ray.outcomes.reply import Delivery
+from gym_ray.recording.attempts import Started, read_attempts
+
+_BUFFER_BYTES = 1 << 20
+_MAX_COUNT = 255
+_NOTHING, _RESULT, _FAILURE = range(3)
+
+
+class _Metadata(msgspec.Struct):
+    elapsed_seconds: Any = None
+
+
+class _Response(msgspec.Struct):
+    metadata: _Metadata | None = None
+
+
+class _Cause(msgspec.Struct):
+    failure_kind: Any = None
+
+
+class _TypedRecord(msgspec.Struct):
+    delivery: Any = None
+    failure: _Cause | None = None
+
+
+class _Record(
+    msgspec.Struct,
+    kw_only=True,
+    rename={
+        "task": keys.TASK_INDEX,
+        "rollout": keys.ROLLOUT_INDEX,
+        "attempt": keys.ATTEMPT_INDEX,
+        "failure_class": keys.FAILURE_CLASS,
+        "terminal": keys.FAILURE_TERMINAL,
+        "counts_as_zero": keys.FAILURE_COUNTS_AS_ZERO,
+        "omitted": keys.OMITTED_ROLLOUT,
+        "unrouted": keys.UNROUTED_RUN_ERROR,
+        "typed": keys.FAILURE_RECORD,
+    },
+):
+    task: Any = None
+    rollout: Any = None
+    attempt: Any = None
+    reward: Any = msgspec.UNSET
+    mask_sample: Any = None
+    failure_class: Any = None
+    terminal: Any = None
+    counts_as_zero: Any = None
+    omitted: Any = None
+    unrouted: Any = None
+    elapsed_seconds: Any = None
+    reuse_cached_deliverable: Any = None
+    response: _Response | None = None
+    typed: _TypedRecord | None = None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+
+
+class History:
+    """The past of the rollouts `0 .. planned - 1` of one plan."""
+
+    def __init__(self, rollout_keys: Iterable[tuple[int, int]]) -> None:
+        """`rollout_keys` are the (task, rollout) of the plan by number."""
+        self._numbers = {key: number for number, key in enumerate(rollout_keys)}
+        planned = len(self._numbers)
+        self._states = bytearray(planned)
+        self._next_attempts = bytearray(planned)
+        self._spent = bytearray(planned)
+        self._deciding = array("i", [-1]) * planned
+        """The attempt whose record decides so far."""
+        self._final = bytearray(planned)
+        self._masked = bytearray(planned)
+        self._reuses = bytearray(planned)
+        self._rewards = array("d", [math.nan]) * planned
+        self._durations = array("d", [0.0]) * planned
+        self._classes: dict[int, str] = {}
+        self._interrupted = bytearray(planned)
+        self.duplicates = 0
+        """Results that lost to another result of the same rollout."""
+        self.strangers = 0
+        """Records of rollouts that the plan does not have."""
+
+    @classmethod
+    def read(
+        cls,
+        rollout_keys: Iterable[tuple[int, int]],
+        results: Iterable[Path],
+        failures: Iterable[Path],
+        attempts: Path | None = None,
+    ) -> "History":
+        """Scan the record files once, then the log of attempts.
+
+        Raises:
+            InputError: a line is not a record; the message names file and line.
+        """
+        history = cls(rollout_keys)
+        for path in sorted(results):
+            for record in _records(path):
+                history.add_result(record)
+        for path in sorted(failures):
+            for record in _records(path):
+                history.add_failure(record)
+        if attempts is not None:
+            history.add_attempts(attempts)
+        return history
+
+    # What a run asks
+
+    def has_result(self, number: int) -> bool:
+        return self._states[number] == _RESULT
+
+    def has_failure(self, number: int) -> bool:
+        """True if failures are all that it has."""
+        return self._states[number] == _FAILURE
+
+    def was_interrupted(self, number: int) -> bool:
+        """True if an attempt was handed out of which there is no record."""
+        return bool(self._interrupted[number])
+
+    def is_final(self, number: int, max_attempts: int) -> bool:
+        """True if its failure stands: terminal, counted as a zero, or the last of the attempts that it may have."""
+        return self.has_failure(number) and (bool(self._final[number]) or self._spent[number] >= max_attempts)
+
+    def next_attempt(self, number: int) -> int:
+        """The lowest attempt number that was never given out."""
+        return self._next_attempts[number]
+
+    def spent(self, number: int) -> int:
+        """Attempts that count against the most that it may have."""
+        return self._spent[number]
+
+    def failure_class(self, number: int) -> str:
+        """The class of the failure that decides."""
+        return self._classes.get(number, "unclassified")
+
+    def reward(self, number: int) -> float | None:
+        """The reward of its result."""
+        reward = self._rewards[number]
+        return None if math.isnan(reward) else reward
+
+    def is_masked(self, number: int) -> bool:
+        return bool(self._masked[number])
+
+    def reuses_deliverable(self, number: int) -> bool:
+        """True if a server has kept something that its next attempt shall use."""
+        return bool(self._reuses[number])
+
+    def duration_s(self, number: int) -> float:
+        """The longest that an earlier attempt took; 0 if nothing is known."""
+        return self._durations[number]
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # Reading
+
+    def add_result(self, record: _Record) -> None:
+        number = self._number(record)
+        if number is None:
+            return
+        attempt = _count(record.attempt)
+        self._use(number, attempt)
+        if record.reward is None:
+            return  # what servers write for a reward that is no number: run it again
+        if self._states[number] == _RESULT:
+            self.duplicates += 1
+            if attempt <= self._deciding[number]:
+                return
+        self._states[number] = _RESULT
+        self._deciding[number] = attempt
+        self._rewards[number] = _finite(record.reward)
+        self._masked[number] = record.mask_sample is True
+        self._note_duration(number, record)
+
+    def add_failure(self, record: _Record) -> None:
+        if record.unrouted:
+            return
+        number = self._number(record)
+        if number is None:
+            return
+        attempt = _count(record.attempt)
+        if record.omitted:
+            return
+        self._use(number, attempt)
+        self._note_duration(number, record)
+        self._reuses[number] |= bool(record.reuse_cached_deliverable)
+        if not _is_interruption(record):
+            self._spent[number] = min(self._spent[number] + 1, _MAX_COUNT)
+        if self._states[number] == _RESULT or attempt < self._deciding[number]:
+            return
+        self._states[number] = _FAILURE
+        self._deciding[number] = attempt
+        self._final[number] = bool(record.terminal) or bool(record.counts_as_zero)
+        if isinstance(record.failure_class, str):
+            self._classes[number] = record.failure_class
+
+    def add_attempts(self, log: Path) -> None:
+        """Take over numbers that were given out and durations; call it after the records are in."""
+        for event in read_attempts(log):
+            number = self._numbers.get((event.task, event.rollout))
+            if number is None:
+                continue
+            if isinstance(event, Started):
+                self._interrupted[number] |= event.attempt >= self._next_attempts[number]  # no record of it was seen
+            else:
+                self._interrupted[number] = False
+                self._durations[number] = max(self._durations[number], event.latency_ms / 1000)
+            self._use(number, event.attempt)
+
+    def _number(self, record: _Record) -> int | None:
+        if type(record.task) is not int or type(record.rollout) is not int:
+            return None
+        number = self._numbers.get((record.task, record.rollout))
+        self.strangers += number is None
+        return number
+
+    def _use(self, number: int, attempt: int) -> None:
+        self._next_attempts[number] = min(max(self._next_attempts[number], attempt + 1), _MAX_COUNT)
+
+    def _note_duration(self, number: int, record: _Record) -> None:
+        metadata = record.response.metadata if record.response is not None else None
+        for value in (record.elapsed_seconds, metadata.elapsed_seconds if metadata is not None else None):
+            duration = _finite(value)
+            self._durations[number] = max(self._durations[number], duration)
+
+
+def _records(path: Path) -> Iterator[_Record]:
+    with path.open("rb", _BUFFER_BYTES) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                yield _read(line)
+            except ValueError as error:
+                raise InputError(
+                    f"{path}:{number}: expected a record, found damage: {error}: nothing was started; "
+                    "`gym-ray recover` takes damaged lines aside, so that what they held is run again"
+                ) from None
+
+
+def _read(line: bytes) -> _Record:
+    """The fields of a record line.
+
+    Raises:
+        ValueError: the line is not a JSON object in UTF-8; says what is wrong with it.
+    """
+    if not line.isascii():
+        line.decode()
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return _read_slowly(line)
+
+
+def _read_slowly(line: bytes) -> _Record:
+    """For escapes of lone surrogates, which are JSON, and for objects of an unusual type, which count as absent."""
+    try:
+        record = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(record, dict):
+        raise ValueError("it is not an object")
+    known = {
+        field.name: record[field.encode_name]
+        for field in msgspec.structs.fields(_Record)
+        if field.encode_name in record and field.name not in ("response", "typed")
+    }
+    return _Record(**known)
+
+
+def _is_interruption(record: _Record) -> bool:
+    typed = record.typed
+    kind = typed.failure.failure_kind if typed is not None and typed.failure is not None else None
+    is_unsent = typed is not None and typed.delivery == Delivery.NOT_SENT
+    return is_unsent or any(isinstance(name, str) and name in INTERRUPTIONS for name in (record.failure_class, kind))
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _finite(value: Any) -> float:
+    """A number, or NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
