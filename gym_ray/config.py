@@ -35,6 +35,9 @@ class RolloutCollectionConfig(BaseModel):
     resume_from_cache: bool = Field(
         False, description="Continue the run in the output folder: run what has neither a result nor a final failure."
     )
+    extend: bool = Field(
+        False, description="With resume: add the repeats that num_repeats asks for beyond those of the run."
+    )
     only: list[str] | None = Field(
         None,
         description="With resume: run only `missing`, `failed`, or `failed:CLASS` (a pattern), also final failures.",
@@ -161,6 +164,8 @@ class RolloutCollectionConfig(BaseModel):
             raise ValueError("environment_routing_mode=taskset needs environment_server_routes")
         if self.fresh and self.resume_from_cache:
             raise ValueError("fresh and resume_from_cache exclude each other: keep one of them")
+        if self.extend and not self.resume_from_cache:
+            raise ValueError("extend adds to a run that is continued: add resume_from_cache, or use `gym-ray extend`")
         if self.only is not None and not self.resume_from_cache:
             raise ValueError("only selects from a run that is continued: add resume_from_cache (--resume)")
         if self.dispatch_budget_s is not None and self.num_samples_in_parallel is None:

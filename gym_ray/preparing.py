@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.spec import DEFAULT_MAX_ATTEMPTS, Resume, RunSpec
-from gym_ray.config import RolloutCollectionConfig
-from gym_ray.continuing import check_configuration, check_plan, identity_of
+from gym_ray.config import SHAPING_SETTINGS, RolloutCollectionConfig
+from gym_ray.continuing import check_configuration, check_plan, extend_plan, identity_as_before, identity_of
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.errors import ConfigError
 from gym_ray.paths import RunPaths
@@ -60,6 +61,8 @@ async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows:
         return await preparation.in_memory()
     paths = RunPaths.of_output(config.output_jsonl_fpath)
     found = find_run(paths) if config.resume_from_cache else None
+    if config.extend and (found is None or found.manifest is None):
+        raise ConfigError(f"extend: {paths.directory} holds no run named {paths.stem!r} that gym_ray has made")
     return await (preparation.begun(paths) if found is None else preparation.continued(found))
 
 
@@ -104,15 +107,13 @@ class _Preparation:
     async def continued(self, found: FoundRun) -> Prepared:
         """The plan is made again to know that it is the one in the folder; another collector's is taken as it is."""
         manifest = found.manifest
-        summary, identity = None, Identity()
-        if manifest is not None or not found.has_plan:
-            with PlanWriter(self.shaping, self.deployment, found.paths, found.shards) as writer:
-                await self._extend(writer)
-                if found.has_plan:
-                    summary, drafts = await asyncio.to_thread(writer.drafted)
-                    await asyncio.to_thread(check_plan, found, drafts, self._identity(summary))
-                else:
-                    summary = await asyncio.to_thread(writer.publish)
+        summary = None
+        if self._is_own_plan(found):
+            identity = identity_as_before(found, self.deployment)
+        elif manifest is None and found.has_plan:
+            identity = Identity()
+        else:
+            summary = await self._compared(found)
             identity = self._identity(summary)
         check_configuration(found, identity)
         only = self.config.only
@@ -126,6 +127,45 @@ class _Preparation:
             attempts = self._max_attempts or manifest.max_rollout_attempts
             spec = replace(spec, run_id=manifest.run_id, max_attempts=attempts)
         return Prepared(spec, [], () if summary is None else summary.warnings)
+
+    def _is_own_plan(self, found: FoundRun) -> bool:
+        """True if the input is the plan in the folder itself; then it is taken as it is.
+
+        Raises:
+            ConfigError: with settings that would make another plan of it.
+        """
+        inputs = self.config.input_jsonl_fpath
+        paths = [inputs] if isinstance(inputs, str) else inputs or []
+        own = [found.paths.shard(shard).materialized for shard in range(found.shards)]
+        if self.rows is not None or [Path(path).absolute() for path in paths] != own:
+            return False
+        shaping = self.config.model_dump(include=set(SHAPING_SETTINGS), exclude_defaults=True)
+        if shaping:
+            raise ConfigError(
+                f"the input is the plan of the run itself and is run as it is: leave out {sorted(shaping)}"
+            )
+        return True
+
+    async def _compared(self, found: FoundRun) -> PlanSummary:
+        """Plan anew; the result is the plan in the folder, extends it, or becomes it where there is none."""
+        with PlanWriter(self.shaping, self.deployment, found.paths, found.shards) as writer:
+            await self._extend(writer)
+            if not found.has_plan:
+                return await asyncio.to_thread(writer.publish)
+            summary, drafts = await asyncio.to_thread(writer.drafted)
+            if self.config.extend:
+                await asyncio.to_thread(self._extend_plan, found, drafts)
+            else:
+                await asyncio.to_thread(check_plan, found, drafts, self._identity(summary))
+        return summary
+
+    def _extend_plan(self, found: FoundRun, drafts: list[Path]) -> None:
+        lock = RunLock(found.paths, "that extends")
+        try:
+            added = extend_plan(found, drafts)
+        finally:
+            lock.release()
+        logger.warning("%s: the plan has %d rollouts more", found.paths.directory, added)
 
     @property
     def _max_attempts(self) -> int | None:

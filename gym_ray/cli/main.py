@@ -8,9 +8,11 @@ import typer
 
 from gym_ray.cli.aggregate import aggregate
 from gym_ray.cli.config import config
+from gym_ray.cli.exit_codes import EXIT_CODES
+from gym_ray.cli.extend import extend
 from gym_ray.cli.output import MessageHandler, tell
 from gym_ray.cli.plan import plan
-from gym_ray.cli.run import EXIT_CODES, run
+from gym_ray.cli.run import run
 from gym_ray.cli.serve_example import serve_example
 from gym_ray.errors import (
     ConfigError,
@@ -34,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog=EXIT_CODES)(run)
+app.command(epilog=EXIT_CODES)(extend)
 app.command()(plan)
 app.command()(aggregate)
 app.command()(config)

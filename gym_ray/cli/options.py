@@ -1,6 +1,6 @@
 """Options that several verbs share, described once."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -98,4 +98,16 @@ Shards = Annotated[
 Concurrency = Annotated[
     int | None,
     typer.Option(help="The cap: rollouts in flight over the whole run (default 256).", rich_help_panel=CAPACITY),
+]
+Executor = Annotated[
+    Literal["ray", "local"] | None,
+    typer.Option(help="Ray actors (default), or everything in this process.", rich_help_panel=CAPACITY),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Ray cluster to join; else RAY_ADDRESS, else a local one.", rich_help_panel=CAPACITY),
+]
+Display = Annotated[
+    Literal["auto", "rich", "plain", "json", "none"],
+    typer.Option(help="Progress on stderr: a live view on a terminal, else a line each 30 s.", rich_help_panel=SHOWN),
 ]

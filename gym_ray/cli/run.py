@@ -1,25 +1,23 @@
 """`gym-ray run`: the main job, from rows to records, metrics and a summary."""
 
-import asyncio
-import json
-import signal
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from gym_ray.cli.options import (
-    CAPACITY,
     EXAMPLE,
     ROWS,
-    SHOWN,
+    Address,
     Agent,
     Concurrency,
     ConfigFiles,
     DeploymentFile,
+    Display,
     ExcludeTaskIds,
+    Executor,
     Fail,
     Head,
     Input,
@@ -40,22 +38,6 @@ from gym_ray.cli.options import (
 )
 from gym_ray.cli.plan import plan_text
 from gym_ray.cli.verbosity import set_verbosity
-
-if TYPE_CHECKING:
-    from gym_ray.cli.progress import Show
-    from gym_ray.config import RolloutCollectionConfig
-    from gym_ray.observe.report import RunReport
-    from gym_ray.observe.tally import Progress
-
-EXIT_CODES = """\b
-Exit codes
-  0    complete: every rollout has a result, or a failure that no further attempt would change
-  1    a fault: of gym_ray, of Ray, of the disk
-  2    settings or input are wrong; nothing was sent
-  3    incomplete: some rollouts have neither, and can be run again
-  4    complete, but an environment server did not aggregate
-  130  interrupted (SIGINT); 143 terminated (SIGTERM)
-"""
 
 
 def run(
@@ -99,20 +81,9 @@ def run(
         bool | None,
         typer.Option("--fresh", help="Move an earlier run in the output folder aside.", rich_help_panel=ROWS),
     ] = None,
-    executor: Annotated[
-        Literal["ray", "local"] | None,
-        typer.Option(help="Ray actors (default), or everything in this process.", rich_help_panel=CAPACITY),
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(help="Ray cluster to join; else RAY_ADDRESS, else a local one.", rich_help_panel=CAPACITY),
-    ] = None,
-    display: Annotated[
-        Literal["auto", "rich", "plain", "json", "none"],
-        typer.Option(
-            help="Progress on stderr: a live view on a terminal, else a line each 30 s.", rich_help_panel=SHOWN
-        ),
-    ] = "auto",
+    executor: Executor = None,
+    address: Address = None,
+    display: Display = "auto",
     example: Annotated[
         bool,
         typer.Option(
@@ -126,8 +97,8 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Run rollouts: plan, dispatch, record, merge, aggregate."""
-    from gym_ray.cli.interruption import exit_code  # noqa: PLC0415 - `--help` shall not pay for what only a run needs
-    from gym_ray.cli.output import results_stream, tell  # noqa: PLC0415
+    from gym_ray.cli.job import run_job  # noqa: PLC0415 - `--help` shall not pay for what only a run needs
+    from gym_ray.cli.output import results_stream  # noqa: PLC0415
     from gym_ray.cli.settings import load_settings  # noqa: PLC0415
 
     set_verbosity(verbose)
@@ -171,58 +142,8 @@ def run(
             return
         if settings.output_jsonl_fpath is None:
             raise typer.BadParameter("name where records go, such as out/rollouts.jsonl", param_hint="--output")
-        ended = _collect(settings, display)
-        if isinstance(ended, signal.Signals):
-            tell(f"stopped; every record so far is in {Path(settings.output_jsonl_fpath).parent}")
-            raise typer.Exit(exit_code(ended))
-        lines = [json.dumps(ended.to_dict())] if json_output else ended.lines()
-        out.writelines(f"{line}\n" for line in lines)
-    raise typer.Exit(ended.exit_code)
-
-
-def _collect(settings: "RolloutCollectionConfig", display: str) -> "RunReport | signal.Signals":
-    """The report, or the signal that ended the run."""
-    from rich.console import Console  # noqa: PLC0415
-
-    from gym_ray.cli.output import tell  # noqa: PLC0415
-    from gym_ray.cli.progress import Display, progress_display  # noqa: PLC0415
-
-    if display != Display.NONE:
-        tell(_announcement(settings))
-    with progress_display(Display(display), Console(stderr=True, highlight=False)) as show:
-        return asyncio.run(_interruptible(settings, show))
-
-
-async def _interruptible(settings: "RolloutCollectionConfig", show: "Show") -> "RunReport | signal.Signals":
-    from gym_ray.api import RolloutRunner  # noqa: PLC0415
-    from gym_ray.cli.interruption import Interruption  # noqa: PLC0415
-    from gym_ray.cli.output import tell  # noqa: PLC0415
-
-    def told() -> None:
-        tell("stopping: what is in flight is cancelled; a second signal ends this at once")
-
-    def shown(progress: "Progress") -> None:
-        interruption.arm()  # the driver runs, so Ray has installed its handlers
-        show(progress)
-
-    async def job() -> "RunReport":
-        async with RolloutRunner(settings) as runner:
-            return await runner.collect(on_progress=shown)
-
-    interruption = Interruption(told)
-    return await interruption.run(job())
-
-
-def _announcement(settings: "RolloutCollectionConfig") -> str:
-    """What will be run, with the values that nobody chose."""
-    sources = settings.input_jsonl_fpath
-    sources = [sources] if isinstance(sources, str) else sources or []
-    rows = sources[0] if len(sources) == 1 else f"{len(sources)} inputs"
-    cap = f"at most {settings.cap} in flight"
-    if settings.num_samples_in_parallel is None:
-        cap += " (the default; set it with --concurrency)"
-    where = "in this process" if settings.executor == "local" else f"{settings.shards} shards on Ray"
-    return f"{rows} -> {settings.output_jsonl_fpath}; {cap}, {where}"
+        code = run_job(settings, display, out, json_output=json_output)
+    raise typer.Exit(code)
 
 
 def _example(stack: ExitStack, flags: dict[str, Any], latency: str, tail: str, fail: str) -> tuple[str, dict[str, Any]]:

@@ -61,12 +61,13 @@ def _recorded_shards(paths: RunPaths) -> int:
 
 def _manifest(paths: RunPaths, shards: int) -> ShardManifest | None:
     manifest = read_manifest(paths.shard(0).manifest)
-    planned = shards if manifest is None else manifest.shards
-    recorded = 0 if paths.is_single else _recorded_shards(paths)
-    if max(planned, recorded) != shards:
+    if paths.is_single:
+        return manifest  # it may be one shard of many, continued by itself
+    expected = max(shards if manifest is None else manifest.shards, _recorded_shards(paths))
+    if expected != shards:
         missing = paths.shard(shards).materialized
         raise RunFolderError(
-            f"{missing}: expected the plans of {max(planned, recorded)} shards, found {shards}: "
+            f"{missing}: expected the plans of {expected} shards, found {shards}: "
             "restore this file, or pass --fresh to move the run aside"
         )
     return manifest

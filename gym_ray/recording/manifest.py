@@ -76,17 +76,20 @@ def write_manifests(
 ) -> None:
     """Write the manifest of every shard, from the materialized inputs as they are.
 
+    One that is there keeps its time, and its place among the shards of a larger run.
+
     Raises:
         RecordingError: the file system refuses.
         FileNotFoundError: a shard has no materialized inputs.
     """
     for shard in range(shards):
         names = paths.shard(shard)
+        held = read_manifest(names.manifest)
         manifest = ShardManifest(
             run_id=run_id,
-            created_at=created_at,
-            shard=shard,
-            shards=shards,
+            created_at=created_at if held is None else held.created_at,
+            shard=shard if held is None else held.shard,
+            shards=shards if held is None else held.shards,
             materialized=Digest.of_file(names.materialized),
             identity=identity,
             max_rollout_attempts=max_rollout_attempts,

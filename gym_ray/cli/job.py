@@ -1,0 +1,64 @@
+"""The main job with everything that a person sees of it: announcement, progress, report, exit code."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+
+from gym_ray.api import RolloutRunner
+from gym_ray.cli.interruption import Interruption, exit_code
+from gym_ray.cli.output import tell
+from gym_ray.cli.progress import Display, Show, progress_display
+from gym_ray.config import RolloutCollectionConfig
+from gym_ray.observe.report import RunReport
+from gym_ray.observe.tally import Progress
+
+
+def run_job(settings: RolloutCollectionConfig, display: str, out: TextIO, *, json_output: bool) -> int:
+    """Run it, write the report, and return the exit code."""
+    ended = _collect(settings, display)
+    if isinstance(ended, signal.Signals):
+        tell(f"stopped; every record so far is in {Path(settings.output_jsonl_fpath or '').parent}; --resume goes on")
+        return exit_code(ended)
+    lines = [json.dumps(ended.to_dict())] if json_output else ended.lines()
+    out.writelines(f"{line}\n" for line in lines)
+    return ended.exit_code
+
+
+def _collect(settings: RolloutCollectionConfig, display: str) -> RunReport | signal.Signals:
+    """The report, or the signal that ended the run."""
+    if display != Display.NONE:
+        tell(_announcement(settings))
+    with progress_display(Display(display), Console(stderr=True, highlight=False)) as show:
+        return asyncio.run(_interruptible(settings, show))
+
+
+async def _interruptible(settings: RolloutCollectionConfig, show: Show) -> RunReport | signal.Signals:
+    def told() -> None:
+        tell("stopping: what is in flight is cancelled; a second signal ends this at once")
+
+    def shown(progress: Progress) -> None:
+        interruption.arm()  # the driver runs, so Ray has installed its handlers
+        show(progress)
+
+    async def job() -> RunReport:
+        async with RolloutRunner(settings) as runner:
+            return await runner.collect(on_progress=shown)
+
+    interruption = Interruption(told)
+    return await interruption.run(job())
+
+
+def _announcement(settings: RolloutCollectionConfig) -> str:
+    """What will be run, with the values that nobody chose."""
+    sources = settings.input_jsonl_fpath
+    sources = [sources] if isinstance(sources, str) else sources or []
+    rows = sources[0] if len(sources) == 1 else f"{len(sources)} inputs"
+    cap = f"at most {settings.cap} in flight"
+    if settings.num_samples_in_parallel is None:
+        cap += " (the default; set it with --concurrency)"
+    where = "in this process" if settings.executor == "local" else f"{settings.shards} shards on Ray"
+    return f"{rows} -> {settings.output_jsonl_fpath}; {cap}, {where}"
