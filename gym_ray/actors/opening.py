@@ -112,6 +112,11 @@ def _history(spec: RunSpec, plan: Plan) -> History:
     assert spec.paths is not None
     results, failures = record_files(spec.paths)
     history = History.read(map(plan.key, range(len(plan))), results, failures, spec.paths.attempts)
+    if history.planned_twice:
+        raise RunFolderError(
+            f"{spec.paths.directory}: {history.planned_twice} rollouts are in the plan more than once, so that nobody can "
+            "say which of them a record belongs to: pass --fresh to move the run aside"
+        )
     if history.strangers:
         raise RunFolderError(
             f"{spec.paths.directory}: {history.strangers} records of rollouts that the plan does not have: "

@@ -81,8 +81,12 @@ class History:
 
     def __init__(self, rollout_keys: Iterable[tuple[int, int]]) -> None:
         """`rollout_keys` are the (task, rollout) of the plan by number."""
-        self._numbers = {key: number for number, key in enumerate(rollout_keys)}
-        planned = len(self._numbers)
+        planned = 0
+        self._numbers: dict[tuple[int, int], int] = {}
+        for planned, key in enumerate(rollout_keys, 1):
+            self._numbers.setdefault(key, planned - 1)
+        self.planned_twice = planned - len(self._numbers)
+        """Rollouts that the plan has more than once, which no plan should."""
         self._states = bytearray(planned)
         self._next_attempts = bytearray(planned)
         self._spent = bytearray(planned)

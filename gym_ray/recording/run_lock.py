@@ -45,6 +45,19 @@ class RunLock:
         self._lock.release()
 
 
+def holder_of(paths: RunPaths) -> str | None:
+    """Who writes to a run now; None if nobody does."""
+    if not paths.run_lock.exists():
+        return None
+    lock = filelock.FileLock(paths.run_lock, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        return _holder(paths)
+    lock.release()
+    return None
+
+
 def _holder(paths: RunPaths) -> str:
     with contextlib.suppress(OSError, ValueError):
         fact = json.loads(paths.run_holder.read_text())
