@@ -23,6 +23,9 @@ class Session(Protocol):
     async def feed(self, positions: range, *, is_last: bool) -> None:
         """Have these rows dispatched."""
 
+    async def join(self) -> None:
+        """After the last outcome: return once everything that was to be written is."""
+
     async def stop(self) -> None:
         """Start nothing more, cancel what is in flight, and return once every outcome there is was reported."""
 
@@ -83,6 +86,8 @@ class RolloutCompletions:
         try:
             claim = next(self)
         except StopIteration:
+            if not self._claims.is_closed:
+                await self._session.join()
             raise StopAsyncIteration from None
         return await claim
 

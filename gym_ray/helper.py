@@ -1,14 +1,12 @@
 """`RolloutCollectionHelper`: the calls that training loops make, served by Ray shard actors or in this process."""
 
 import asyncio
-import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Self
-
-import msgspec
 
 from gym_ray import keys
 from gym_ray.actors.backend import DriverHandle, started_driver
@@ -18,18 +16,14 @@ from gym_ray.completions import RolloutCompletions
 from gym_ray.config import Executor
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.merged import load_deployment
-from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.errors import ConfigError
-from gym_ray.identity import RowIdentity, read_identity
-from gym_ray.outcomes.failure_record import EpisodeId, Failure, RolloutFailureRecord
-from gym_ray.outcomes.judge import judge
-from gym_ray.outcomes.outcome import OutcomeKind
-from gym_ray.outcomes.reply import Answered
-from gym_ray.outcomes.reply import Delivery as DeliveryEvidence
+from gym_ray.identity import read_identity
+from gym_ray.meanings import enriched_result, plain_result, typed_result
+from gym_ray.outcomes.failure_record import is_episode_id
 from gym_ray.planning.examples import preprocess_examples
 from gym_ray.planning.given import GivenRow, given_rows
-from gym_ray.run_errors import error_of
+from gym_ray.recorded_calls import check_recording, named_for_run, recorded, refuse_capture
 from gym_ray.sessions import DriverSession
 
 DEFAULT_MAX_IN_FLIGHT: Final = 1024
@@ -130,7 +124,12 @@ class RolloutCollectionHelper:
         drain_margin_s: float | None = None,
         retry_requests: bool = True,
         rollout_timeout_s: float | None = None,
-        **not_served: Any,
+        enrich_results: bool = False,
+        include_model_call_payloads: bool = True,
+        delete_model_call_capture: bool = False,
+        record_output_dir: str | Path | None = None,
+        record_shard: int | str | None = None,
+        record_omitted_rollouts: bool = False,
     ) -> RolloutCompletions:
         """Dispatch rows as they are; awaitables of `(row, result)` come in completion order.
 
@@ -147,19 +146,28 @@ class RolloutCollectionHelper:
             drain_margin_s: start none in the last seconds of the budget; default: learned from durations.
             retry_requests: replay a request that may have been delivered.
             rollout_timeout_s: wall-clock limit of one rollout.
+            enrich_results: return what a collection records, on copies of the rows that name this call's run: validated
+                results with their identity stamps; with `route_failures_to_sidecar` a failed `/run` is a typed
+                `RolloutFailureRecord`. Rows without an identity keep the plain dispatch.
+            include_model_call_payloads, delete_model_call_capture: what becomes of captured model calls. Deployments
+                that capture them (`observability_enabled`) are refused: they are not merged yet.
+            record_output_dir, record_shard: also write each rollout into this folder, as `rollouts-<shard>.jsonl` with
+                its sidecar, its materialized inputs, its manifest and its status; a run with these materialized inputs
+                as input and `--resume` continues it. Implies `enrich_results`. A rollout is recorded once.
+            record_omitted_rollouts: a sidecar row for rollouts that end without a record, too.
 
         Raises:
             InputError, RoutingError: rows are wrong; all of them are listed.
             ConfigError: an argument is wrong, or not served.
+            RunFolderError, RecordingError: the shard cannot take these rows.
         """
-        _refuse(not_served)
+        check_recording(record_output_dir, record_shard, record_omitted_rollouts=record_omitted_rollouts)
+        if delete_model_call_capture and not include_model_call_payloads:
+            raise ConfigError(
+                "delete_model_call_capture needs include_model_call_payloads: nothing would be left of them"
+            )
         client = self.setup_server_client(head_server_config)
         rows = given_rows(examples, client.deployment, environment_server_name=environment_server_name)
-        identities = [read_identity(given.line) for given in rows]
-
-        def meaning(delivery: Delivery) -> Any:
-            return _plain_result(delivery, identities[delivery.header.number], routes=route_failures_to_sidecar)
-
         spec = RunSpec(
             run_id=secrets.token_hex(8),
             agent_servers=agent_servers(client.deployment),
@@ -172,7 +180,28 @@ class RolloutCollectionHelper:
             dispatch_budget_s=dispatch_budget_s,
             drain_margin_s=drain_margin_s,
         )
-        return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore)
+        planned = None
+        if enrich_results or record_output_dir is not None:
+            refuse_capture(client.deployment)
+            run_id = secrets.token_hex(4)
+            if record_output_dir is not None and record_shard is not None:
+                rows, spec, planned = recorded(
+                    rows, spec, record_output_dir, record_shard, client.deployment,
+                    records_omitted=record_omitted_rollouts, routes=route_failures_to_sidecar,
+                )  # fmt: skip
+            else:
+                spec = replace(spec, is_plain=False, is_enriched=True)
+                rows = [named_for_run(given, run_id) for given in rows]
+        identities = [read_identity(given.line) for given in rows]
+
+        def meaning(position: int, delivery: Delivery) -> Any:
+            identity = identities[position]
+            if spec.is_plain or (spec.is_enriched and identity.own_id is None):
+                return plain_result(delivery, identity, routes=route_failures_to_sidecar)
+            run_id = str(rows[position].row[keys.RUN_ID])
+            return enriched_result(delivery, run_id, routes=route_failures_to_sidecar)
+
+        return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore, planned)
 
     def run_outcomes(
         self,
@@ -202,17 +231,18 @@ class RolloutCollectionHelper:
         rows = given_rows(examples, client.deployment, environment_server_name=environment_server_name)
         own_run_id = run_id or secrets.token_hex(8)
         for position, given in enumerate(rows):
-            if read_identity(given.line).own_id is None:
+            own_id = read_identity(given.line).own_id
+            if own_id is None or not is_episode_id(own_id):
                 raise ConfigError(
-                    f"rows[{position}]: run_outcomes needs _ng_task_index and _ng_rollout_index, or _ng_rollout_id: "
-                    "call preprocess_examples first"
+                    f"rows[{position}]: run_outcomes needs _ng_task_index and _ng_rollout_index, or an _ng_rollout_id "
+                    f"without an attempt suffix, found {own_id!r}: call preprocess_examples first"
                 )
             if run_id is not None or keys.RUN_ID not in given.row:
                 given.row[keys.RUN_ID] = own_run_id
         ids = [str(given.row[keys.RUN_ID]) for given in rows]
 
-        def meaning(delivery: Delivery) -> Any:
-            return _typed_result(delivery, ids[delivery.header.number])
+        def meaning(position: int, delivery: Delivery) -> Any:
+            return typed_result(delivery, ids[position])
 
         spec = RunSpec(
             run_id=secrets.token_hex(8),
@@ -235,6 +265,7 @@ class RolloutCollectionHelper:
         meaning: Any,
         max_resident_tasks: int | None,
         semaphore: asyncio.Semaphore | None,
+        planned: Sequence[tuple[int, int]] | None = None,
     ) -> RolloutCompletions:
         if max_resident_tasks is not None and max_resident_tasks < 1:
             raise ConfigError(f"max_resident_tasks must be at least 1, found {max_resident_tasks}")
@@ -243,7 +274,7 @@ class RolloutCollectionHelper:
         async def driver() -> DriverHandle:
             return await self._driver(servers)
 
-        session = DriverSession(driver, spec, [given.line for given in rows], meaning)
+        session = DriverSession(driver, spec, [given.line for given in rows], meaning, planned)
         return RolloutCompletions(
             [given.row for given in rows], session, max_resident=max_resident_tasks, semaphore=semaphore
         )
@@ -263,56 +294,6 @@ class RolloutCollectionHelper:
             return self._drivers[servers]
 
 
-def _plain_result(delivery: Delivery, identity: RowIdentity, *, routes: bool) -> Any:
-    """What the caller of `run_examples` gets: the reply as it is, a failure row, or an exception."""
-    if delivery.header.kind == OutcomeKind.WITHHELD:
-        return json.loads(delivery.record)
-    if delivery.header.kind == OutcomeKind.RESULT:
-        try:
-            return _strictly_decoded(delivery.record)
-        except ValueError:
-            reply = Answered(200, delivery.record, "")
-            record = judge(identity, delivery.header.attempt, _NOBODY, reply, delivery.header.run).record
-    else:
-        record = delivery.record
-    row = json.loads(record)
-    if not routes:
-        return error_of(row, "/run")
-    return {key: value for key, value in row.items() if key.startswith(keys.FAILURE_PREFIX)}
-
-
-def _typed_result(delivery: Delivery, run_id: str) -> Any:
-    """What the caller of `run_outcomes` gets: the record of a result, or the typed record of a failure."""
-    kind = delivery.header.kind
-    if kind in (OutcomeKind.RESULT, OutcomeKind.WITHHELD):
-        return _strictly_decoded(delivery.record)
-    if kind == OutcomeKind.OMITTED:  # the server wants no record of it: it was interrupted
-        own_id = read_identity(delivery.line).own_id or ""
-        return RolloutFailureRecord(
-            episode_id=EpisodeId(rollout_id=own_id, attempt=delivery.header.attempt),
-            run_id=run_id,
-            source="environment",
-            delivery=DeliveryEvidence.DELIVERED,
-            failure=Failure(
-                failure_reason="the server asked for no record", terminal=False, failure_kind=keys.KILL_SHAPED
-            ),
-        )
-    record = RolloutFailureRecord.model_validate(json.loads(delivery.record)[keys.FAILURE_RECORD])
-    return record.model_copy(update={"run_id": run_id})
-
-
-def _strictly_decoded(body: bytes) -> Any:
-    """The JSON value of a reply; a bare NaN is refused, numbers of any size are not."""
-    try:
-        return msgspec.json.decode(body)
-    except msgspec.MsgspecError:
-        return json.loads(body, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(literal: str) -> Any:
-    raise ValueError(f"{literal} is not JSON")
-
-
 def _address(head: HeadAddress) -> str | None:
     if head is None or isinstance(head, str):
         return head
@@ -324,7 +305,3 @@ def _address(head: HeadAddress) -> str | None:
 def _refuse(arguments: Mapping[str, Any]) -> None:
     if arguments:
         raise ConfigError(f"{', '.join(sorted(arguments))}: not served by this version of gym_ray; nothing was sent")
-
-
-_NOBODY = EnvironmentServer("", "", "")
-"""Stands for the server in a failure row whose stamps are not shown."""

@@ -9,6 +9,7 @@ from gym_ray.actors.backend import DriverHandle
 from gym_ray.actors.run import Phase
 from gym_ray.actors.spec import RunSpec
 from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.preparing import visible_folder
 
 BATCH_ITEMS = 256
 WAIT_S = 10.0
@@ -24,24 +25,39 @@ class DriverSession:
         driver: Callable[[], Awaitable[DriverHandle]],
         spec: RunSpec,
         lines: Sequence[bytes],
-        meaning: Callable[[Delivery], Any],
+        meaning: Callable[[int, Delivery], Any],
+        planned: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """`meaning` turns a delivery into the result, or the exception, that the caller gets."""
+        """A session over rows.
+
+        Args:
+            meaning: turns the position of a row and its delivery into the result, or the exception, that the caller
+                gets.
+            planned: number and least attempt of each row, in a plan that the driver reads from files; None feeds it
+                the rows.
+        """
         self._driver = driver
         self._spec = spec
         self._lines = lines
         self._meaning = meaning
+        self._planned = planned
+        self._positions = None if planned is None else {number: at for at, (number, _) in enumerate(planned)}
         self._pump: asyncio.Task[None] | None = None
 
     async def start(self, arrived: Callable[[int, Any], None], failed: Callable[[BaseException], None]) -> None:
         """Open the run and begin to report."""
         driver = await self._driver()
-        await driver.open_run(self._spec, [])
+        with visible_folder(self._spec) as spec:
+            await driver.open_run(spec, [])
         self._pump = asyncio.get_running_loop().create_task(self._report(driver, arrived, failed))
 
     async def feed(self, positions: range, *, is_last: bool) -> None:
         """Have these rows dispatched, in order."""
         driver, batch, size = await self._driver(), list[bytes](), 0
+        if self._planned is not None:
+            rollouts = [self._planned[position] for position in positions]
+            await driver.release(self._spec.run_id, rollouts, is_last=is_last)
+            return
         for position in positions:
             batch.append(self._lines[position])
             size += len(batch[-1])
@@ -49,6 +65,11 @@ class DriverSession:
                 await driver.feed(self._spec.run_id, batch, is_last=False)
                 batch, size = [], 0
         await driver.feed(self._spec.run_id, batch, is_last=is_last)
+
+    async def join(self) -> None:
+        """Wait for the status of a recorded run; others have nothing to wait for."""
+        if self._spec.paths is not None and self._pump is not None:
+            await asyncio.wait({self._pump})
 
     async def stop(self) -> None:
         """Cancel what is in flight; returns once everything that had ended was reported."""
@@ -67,7 +88,9 @@ class DriverSession:
             while True:
                 ack, batch, view = await driver.next(run_id, ack, BATCH_ITEMS, WAIT_S)
                 for delivery in batch:
-                    arrived(delivery.header.number, self._meaning(delivery))
+                    number = delivery.header.number
+                    position = number if self._positions is None else self._positions[number]
+                    arrived(position, self._meaning(position, delivery))
                 if not batch and view.error is not None:
                     failed(view.error)
                     return

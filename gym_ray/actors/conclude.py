@@ -37,6 +37,7 @@ async def conclude(
     """
     paths, files, entries = run.spec.paths, dict[str, str](), list[Entry]()
     if paths is not None and run.held.files is not None:
+        await in_thread(run.held.files.recorder.append, run.unstarted_rows())
         await in_thread(run.held.files.recorder.close)
         is_merged = run.spec.merge and not paths.is_single
         is_up_to_date = run.is_unchanged and await in_thread(_has_outputs, paths, is_merged)

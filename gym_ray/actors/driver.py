@@ -119,6 +119,15 @@ class Driver:
         self._consider(run)
         self._wake()
 
+    async def release(self, run_id: str, rollouts: Iterable[tuple[int, int]], *, is_last: bool) -> None:
+        """Let rollouts of an open-ended run with files start, in this order, given as (number, least attempt); with
+        `is_last` there are no more."""
+        run = self._runs[run_id]
+        run.ledger.release(rollouts)
+        run.is_sealed = is_last
+        self._consider(run)
+        self._wake()
+
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float
     ) -> tuple[int, tuple[Delivery, ...], RunView]:
@@ -260,9 +269,9 @@ class Driver:
     async def _record(self, run: Run, items: list[tuple[CompletionHeader, memoryview]]) -> None:
         if run.held.files is not None:
             batch = [
-                (run.plan.owner(header.number), header.kind == OutcomeKind.RESULT, record)
+                (run.plan.owner(header.number), header.kind == OutcomeKind.RESULT, line)
                 for header, record in items
-                if header.kind != OutcomeKind.OMITTED
+                if (line := run.persisted(header, record))
             ]
             now_ms = round(self._time() * 1000)
             ended = [Ended(now_ms, *run.plan.key(h.number), h.attempt, h.kind, h.latency_ms, h.sends) for h, _ in items]

@@ -114,8 +114,8 @@ def _history(spec: RunSpec, plan: Plan) -> History:
     history = History.read(map(plan.key, range(len(plan))), results, failures, spec.paths.attempts)
     if history.planned_twice:
         raise RunFolderError(
-            f"{spec.paths.directory}: {history.planned_twice} rollouts are in the plan more than once, so that nobody can "
-            "say which of them a record belongs to: pass --fresh to move the run aside"
+            f"{spec.paths.directory}: {history.planned_twice} rollouts are planned more than once, so that nobody "
+            "knows which of them a record belongs to: pass --fresh to move the run aside"
         )
     if history.strangers:
         raise RunFolderError(

@@ -35,12 +35,25 @@ class MemoryPlan:
         self._server_of = server_of
         self._lines: list[bytes] = []
         self._servers = array("I")
+        self._attempts = bytearray()
+        self._has_id = bytearray()
 
     def add(self, lines: Iterable[bytes]) -> None:
         """Append materialized rows."""
         for line in lines:
-            self._servers.append(self._server_of(read_identity(line)))
+            identity = read_identity(line)
+            self._servers.append(self._server_of(identity))
+            self._attempts.append(min(identity.attempt_index, 255))
+            self._has_id.append(identity.own_id is not None)
             self._lines.append(line)
+
+    def attempt(self, number: int) -> int:
+        """The attempt number that the row asks for."""
+        return self._attempts[number]
+
+    def has_id(self, number: int) -> bool:
+        """True if the row says which rollout it is."""
+        return bool(self._has_id[number])
 
     def __len__(self) -> int:
         return len(self._lines)

@@ -80,6 +80,9 @@ class DriverActor:
     async def feed(self, run_id: str, sizes: tuple[int, ...], blob: Blob, *, is_last: bool) -> None:
         await self._driver.feed(run_id, [bytes(line) for line in slices(sizes, blob)], is_last=is_last)
 
+    async def release(self, run_id: str, rollouts: list[tuple[int, int]], *, is_last: bool) -> None:
+        await self._driver.release(run_id, rollouts, is_last=is_last)
+
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float
     ) -> tuple[int, tuple[Delivery, ...], RunView]:
@@ -156,6 +159,9 @@ class RemoteDriver:
     async def feed(self, run_id: str, lines: list[bytes], *, is_last: bool) -> None:
         sizes = tuple(map(len, lines))
         await self._call(self._actor.feed.remote(run_id, sizes, Blob(lines), is_last=is_last), CALL_TIMEOUT_S)
+
+    async def release(self, run_id: str, rollouts: list[tuple[int, int]], *, is_last: bool) -> None:
+        await self._call(self._actor.release.remote(run_id, rollouts, is_last=is_last), CALL_TIMEOUT_S)
 
     async def next(
         self, run_id: str, ack: int, max_items: int, wait_s: float

@@ -24,8 +24,11 @@ from gym_ray.dispatch.budget import DispatchBudget
 from gym_ray.dispatch.deliveries import Deliveries, Delivery
 from gym_ray.dispatch.exchange import CompletionHeader, LeaseHeader
 from gym_ray.dispatch.ledger import Ledger, State
+from gym_ray.identity import read_identity
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress, Tally
+from gym_ray.outcomes.attempt import Attempt
+from gym_ray.outcomes.evidence import is_reported, omitted_row, unrouted
 from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.recording.status import RunState, RunStatus
 
@@ -71,6 +74,9 @@ class Run:
         self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
         if held.history is not None and spec.resume is not None:
             restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
+        if spec.is_open_ended and not isinstance(plan, MemoryPlan):
+            for number in range(len(plan)):
+                self.ledger.set_aside(number)  # until it is released
         self.deliveries = Deliveries()
         self.budget = DispatchBudget(spec.dispatch_budget_s, spec.drain_margin_s, spec.token_budget, now)
         self.phase = Phase.DISPATCHING
@@ -81,6 +87,7 @@ class Run:
         self.changed = asyncio.Event()
         """Set when deliveries arrive or the phase changes; whoever waits clears it."""
         self._servers = servers
+        self._unstarted: list[tuple[int, str]] = []
 
     @property
     def wants_dispatch(self) -> bool:
@@ -144,7 +151,7 @@ class Run:
                 size=len(line),
                 retry_requests=spec.retry_requests,
                 timeout_s=spec.rollout_timeout_s,
-                is_plain=spec.is_plain,
+                is_plain=spec.is_plain or (spec.is_enriched and not self._has_id(number)),
                 counts_tokens=self.budget.counts_tokens,
             )
             yield header, line
@@ -156,6 +163,9 @@ class Run:
             return line
         row = json.loads(line)
         return msgspec.json.encode({**row, keys.REUSE_CACHED_DELIVERABLE: True}) + b"\n"
+
+    def _has_id(self, number: int) -> bool:
+        return not isinstance(self.plan, MemoryPlan) or self.plan.has_id(number)
 
     def _is_final(self, header: CompletionHeader) -> bool:
         """True if a failure is the last word on its rollout."""
@@ -177,6 +187,8 @@ class Run:
         for number in range(before, len(self.plan)):
             self.tally.planned(self.server_name(number), 1)
         self.ledger.extend(len(self.plan) - before)
+        for number in range(before, len(self.plan)):
+            self.ledger.use_attempts(number, self.plan.attempt(number))
 
     def settle(self, header: CompletionHeader, record: memoryview | bytes) -> bool:
         """Count a written outcome; False for a second one of the same rollout, which is dropped."""
@@ -200,11 +212,41 @@ class Run:
             self.deliveries.put(Delivery(header, self.plan.line(header.number), bytes(record)))
         return True
 
+    def persisted(self, header: CompletionHeader, record: memoryview | bytes) -> memoryview | bytes:
+        """The line that is kept of an outcome; empty for one of which nothing is."""
+        if header.kind == OutcomeKind.FAILURE and self.spec.marks_failures_unrouted:
+            line = bytes(record)
+            return line if is_reported(line) else unrouted(line)
+        if header.kind == OutcomeKind.OMITTED:
+            if not self.spec.records_omitted:
+                return b""
+            return self._omitted_row(header.number, header.attempt, keys.KILL_SHAPED, "the server asked for no record")
+        return record
+
+    def unstarted_rows(self) -> list[tuple[int, bool, bytes]]:
+        """Sidecar rows, as a recorder takes them, for rollouts that a budget kept from starting."""
+        if not self.spec.records_omitted:
+            return []
+        return [
+            (
+                self.plan.owner(number),
+                False,
+                self._omitted_row(number, self.ledger.attempts(number), keys.CANCELLED, reason, is_drained=True),
+            )
+            for number, reason in self._unstarted
+        ]
+
+    def _omitted_row(self, number: int, attempt: int, name: str, reason: str, *, is_drained: bool = False) -> bytes:
+        server = self._servers[self.plan.server(number)]
+        this = Attempt(read_identity(self.plan.line(number)), attempt, server, self.spec.run_id)
+        return omitted_row(this, name, reason, is_drained=is_drained)
+
     def _withhold(self, state: State, reason: str) -> None:
         numbers = self.ledger.withhold(state)
         if not numbers:
             return
         logger.warning("%d rollouts were not started: %s", len(numbers), reason)
+        self._unstarted += [(number, reason) for number in numbers]
         self.tally.withheld(len(numbers), is_drained=state is State.DRAINED)
         if self.spec.deliver:
             record = msgspec.json.encode(

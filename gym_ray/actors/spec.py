@@ -70,8 +70,15 @@ class RunSpec:
     token_budget: int | None = None
     is_plain: bool = False
     """Deliver results as the servers' own replies, byte for byte; nothing is recorded."""
+    is_enriched: bool = False
+    """As `is_plain`, but only for rows that have no rollout id; the others become records."""
     is_open_ended: bool = False
-    """More rows are fed later; the run ends only after `Driver.feed` has said that there are no more."""
+    """More rows are fed, or released from the plan, later; the run ends only after `Driver.feed` or `Driver.release`
+    has said that there are no more."""
+    records_omitted: bool = False
+    """Write a sidecar row also for a rollout that ends without a record; no reader counts it as an attempt."""
+    marks_failures_unrouted: bool = False
+    """The caller raises failures: their sidecar rows are evidence that readers pass over."""
     resume: Resume | None = None
     """Continue what the folder holds; None begins a run in a folder without records."""
     identity: Identity = NO_IDENTITY

@@ -73,6 +73,15 @@ class Ledger:
             self._set_aside[number] = True
             self._aside += 1
 
+    def release(self, rollouts: Iterable[tuple[int, int]]) -> None:
+        """Have rollouts that were set aside leased after all, in this order; given as (number, least attempt)."""
+        for number, attempt in rollouts:
+            if self._set_aside[number]:
+                self.use_attempts(number, max(self._attempts[number], attempt))
+                self._set_aside[number] = False
+                self._aside -= 1
+                self._returned.append(number)
+
     def lease_first(self, numbers: Iterable[int]) -> None:
         """Lease these before all others, in this order."""
         self._returned.extend(numbers)

@@ -33,13 +33,13 @@ def find_run(paths: RunPaths) -> FoundRun | None:
     Raises:
         RunFolderError: a shard has no plan, or a manifest cannot be used.
     """
-    single = replace(paths, is_single=True)
-    if shards := _planned_shards(paths):
-        return FoundRun(paths, shards, _manifest(paths, shards))
+    single, numbered = replace(paths, is_single=True), replace(paths, is_single=False)
+    if not paths.is_single and (shards := _planned_shards(numbered)):
+        return FoundRun(numbered, shards, _manifest(numbered, shards))
     if single.shard(0).materialized.exists():
         return FoundRun(single, 1, _manifest(single, 1))
-    if shards := _recorded_shards(paths):
-        return FoundRun(paths, shards, None, has_plan=False)
+    if not paths.is_single and (shards := _recorded_shards(numbered)):
+        return FoundRun(numbered, shards, None, has_plan=False)
     if single.shard(0).results.exists():
         return FoundRun(single, 1, None, has_plan=False)
     if files := existing_files(paths):

@@ -130,8 +130,6 @@ class CompletionsContract:
         rows[1]["agent_ref"] = {"name": "nobody"}
         with pytest.raises(RoutingError, match="nobody"):
             helper.run_examples(rows, served.head_address)
-        with pytest.raises(ConfigError, match="record_output_dir"):
-            helper.run_examples(flat_rows(1), served.head_address, record_output_dir="x", record_shard="0")
         with pytest.raises(ConfigError, match="preprocess_examples"):
             helper.run_outcomes(flat_rows(1), served.head_address)
         assert executed(served) == 0

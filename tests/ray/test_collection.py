@@ -6,10 +6,19 @@ import pytest
 
 from gym_ray.helper import RolloutCollectionHelper
 from tests.collection.contract import CompletionsContract
+from tests.collection.recording import RecordedExamplesContract
 
 
 @pytest.mark.usefixtures("ray_cluster")
 class TestRay(CompletionsContract):
+    @pytest.fixture
+    async def helper(self) -> AsyncIterator[RolloutCollectionHelper]:
+        async with RolloutCollectionHelper(executor="ray") as helper:
+            yield helper
+
+
+@pytest.mark.usefixtures("ray_cluster")
+class TestRayRecording(RecordedExamplesContract):
     @pytest.fixture
     async def helper(self) -> AsyncIterator[RolloutCollectionHelper]:
         async with RolloutCollectionHelper(executor="ray") as helper:
