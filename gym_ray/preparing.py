@@ -61,7 +61,7 @@ async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows:
         return await preparation.in_memory()
     paths = RunPaths.of_output(config.output_jsonl_fpath)
     found = find_run(paths) if config.resume_from_cache else None
-    if config.extend and (found is None or found.manifest is None):
+    if config.extend and (found is None or found.is_foreign):
         raise ConfigError(f"extend: {paths.directory} holds no run named {paths.stem!r} that gym_ray has made")
     return await (preparation.begun(paths) if found is None else preparation.continued(found))
 
@@ -110,8 +110,9 @@ class _Preparation:
         summary = None
         if self._is_own_plan(found):
             identity = identity_as_before(found, self.deployment)
-        elif manifest is None and found.has_plan:
-            identity = Identity()
+        elif found.is_foreign:
+            logger.warning("%s: another program has made this plan; it is taken as it is", found.paths.directory)
+            identity = identity_as_before(found, self.deployment)
         else:
             summary = await self._compared(found)
             identity = self._identity(summary)

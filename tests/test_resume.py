@@ -309,6 +309,9 @@ async def test_a_run_of_one_file_is_continued_in_its_file(place: Place) -> None:
     assert report.is_complete
     assert len((single / "r.jsonl").read_bytes().splitlines()) == 12
     assert not list(single.glob("r-*"))
+    place.executions()
+    assert (await place.resume(output_jsonl_fpath=str(single / "r.jsonl"))).is_complete
+    assert place.executions() == []
 
 
 async def test_a_shard_is_continued_by_itself(place: Place) -> None:

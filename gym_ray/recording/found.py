@@ -23,6 +23,11 @@ class FoundRun:
     has_plan: bool = True
     """False if only records are there: the plan is to be made anew."""
 
+    @property
+    def is_foreign(self) -> bool:
+        """True for a plan that was not made from settings of ours, so that none can be compared with it."""
+        return self.has_plan and (self.manifest is None or not self.manifest.identity.settings)
+
 
 def find_run(paths: RunPaths) -> FoundRun | None:
     """The run in the folder of `paths`; None if there is none.
