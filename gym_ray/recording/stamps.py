@@ -39,6 +39,8 @@ class Stamps(
     agent: Agent | None = None
     is_omitted: bool | None = None
     is_unrouted: bool | None = None
+    reward: Any = msgspec.UNSET
+    """None is what servers write for a reward that is no number; such a record is no result."""
 
 
 _read = msgspec.json.Decoder(Stamps).decode
@@ -75,6 +77,7 @@ def _read_slowly(line: bytes) -> Stamps:
         agent=Agent(_typed(str, agent.get(keys.NAME))) if isinstance(agent, dict) else None,
         is_omitted=bool(record.get(keys.OMITTED_ROLLOUT)),
         is_unrouted=bool(record.get(keys.UNROUTED_RUN_ERROR)),
+        reward=record.get(keys.REWARD, msgspec.UNSET),
     )
 
 

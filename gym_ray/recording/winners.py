@@ -57,7 +57,8 @@ class RecordIndex:
 
     @classmethod
     def read(cls, files: Iterable[Path], failure_files: Iterable[Path] = ()) -> Self:
-        """Scan files of results, and files of failures, once; those that do not exist hold none.
+        """Scan files of results, and files of failures, once; those that do not exist hold none. A result whose reward
+        is null is none.
 
         Rows of failure files that are no evidence of an attempt (protocol §7.6), or name no rollout, are passed over.
 
@@ -140,7 +141,7 @@ class RecordIndex:
             for number, line in enumerate(stream, 1):
                 try:
                     stamps = read_stamps(line)
-                    if not is_failure or _is_attempt(stamps):
+                    if _is_attempt(stamps) if is_failure else stamps.reward is not None:
                         self._add(file, offset, len(line), stamps)
                 except (ValueError, OverflowError) as error:
                     hint = "" if line.endswith(b"\n") else " (the last line, cut off: continuing the run repairs it)"

@@ -176,3 +176,9 @@ def test_a_merge_is_the_same_for_any_number_of_shards(tmp_path: Path) -> None:
         merge_results(index, folder / "merged.jsonl")
         merged.add((folder / "merged.jsonl").read_bytes())
     assert merged == {b"".join(lines)}
+
+
+def test_a_reward_of_null_is_no_result(tmp_path: Path) -> None:
+    file = tmp_path / "r-0.jsonl"
+    file.write_bytes(record(0, reward=None) + record(1) + b'{"_ng_task_index":2,"_ng_rollout_index":0}\n')
+    assert list(RecordIndex.read([file]).keys()) == [(1, 0), (2, 0)]
