@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from gym_ray.planning.settings import load_shaping, max_rollout_attempts
 from gym_ray.planning.shaping import Shaping
 from gym_ray.planning.writing import PlanWriter
 from gym_ray.recording.folder_token import remove_token, write_token
-from gym_ray.recording.found import FoundRun, find_run
-from gym_ray.recording.manifest import Identity
+from gym_ray.recording.found import FoundRun, find_run, is_unfinished_plan
+from gym_ray.recording.manifest import Identity, write_manifests
 from gym_ray.recording.run_files import make_room
 from gym_ray.recording.run_lock import RunLock
 from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
@@ -97,12 +98,27 @@ class _Preparation:
     async def begun(self, paths: RunPaths) -> Prepared:
         if self.config.resume_from_cache:
             logger.warning("%s: there is no run to continue, so one begins", paths.directory)
-        if not self.config.fresh:
+        archives = self.config.fresh or (self.config.resume_from_cache and is_unfinished_plan(paths))
+        if not archives:
             make_room(paths, archive=False, now=datetime.now(UTC))  # refuse before a long plan is made
+        spec = self._spec(paths=paths)
+
+        def announce(summary: PlanSummary, plans: list[Path]) -> None:
+            write_manifests(
+                paths,
+                run_id=spec.run_id,
+                shards=spec.record_shards,
+                created_at=f"{datetime.now(UTC):%FT%TZ}",
+                identity=self._identity(summary),
+                max_rollout_attempts=spec.max_attempts,
+                plans=plans,
+            )
+
         with PlanWriter(self.shaping, self.deployment, paths, self.config.shards) as writer:
             await self._extend(writer)
-            summary = await asyncio.to_thread(writer.publish, lambda: self._move_aside(paths))
-        return Prepared(self._spec(paths=paths, identity=self._identity(summary)), [], summary.warnings)
+            make = partial(self._move_aside, paths, archives=archives)
+            summary = await asyncio.to_thread(writer.publish, make, announce)
+        return Prepared(replace(spec, identity=self._identity(summary)), [], summary.warnings)
 
     async def continued(self, found: FoundRun) -> Prepared:
         """The plan is made again to know that it is the one in the folder; another collector's is taken as it is."""
@@ -201,10 +217,10 @@ class _Preparation:
         source = read_rows(self.config.input_jsonl_fpath or ()) if self.rows is None else rows_of(self.rows)
         await asyncio.to_thread(lambda: plan.extend(islice(plan.drawn_from(source), self.shaping.limit or None)))
 
-    def _move_aside(self, paths: RunPaths) -> None:
+    def _move_aside(self, paths: RunPaths, *, archives: bool) -> None:
         lock = RunLock(paths, "that archives")  # a run that goes on keeps its files
         try:
-            archived = make_room(paths, archive=self.config.fresh, now=datetime.now(UTC))
+            archived = make_room(paths, archive=archives, now=datetime.now(UTC))
         finally:
             lock.release()
         if archived is not None:

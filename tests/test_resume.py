@@ -329,6 +329,19 @@ async def test_a_shard_is_continued_by_itself(place: Place) -> None:
     assert place.keys() == PLANNED
 
 
+async def test_a_plan_that_was_killed_in_the_middle_of_its_birth_is_made_again(place: Place) -> None:
+    await place.run(shards=3)
+    for path in place.folder.iterdir():
+        if path.name not in ("r-1_materialized_inputs.jsonl", "r-2_materialized_inputs.jsonl", "r-1_manifest.json"):
+            path.unlink()
+    with pytest.raises(RunFolderError, match="--fresh"):
+        await place.run()
+    report = await place.resume()
+    assert report.is_complete
+    assert place.keys() == PLANNED
+    assert len(list(place.folder.glob("r.archive-*/*"))) == 3, "nothing is deleted"
+
+
 async def test_nothing_to_continue_begins_a_run(place: Place) -> None:
     report = await place.resume()
     assert report.is_complete

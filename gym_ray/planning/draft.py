@@ -56,12 +56,12 @@ class Draft:
             self._write(number)
 
     def publish(self) -> None:
-        """Make all files durable, then give them their names."""
+        """Make all files durable, then give them their names, the first file last: who finds it finds all."""
         self.flush()
         with _recording_errors():
             for file in self._files:
                 _sync(file, os.O_RDONLY)
-            for file, target in zip(self._files, self._targets, strict=True):
+            for file, target in reversed(list(zip(self._files, self._targets, strict=True))):
                 file.replace(target)
             for folder in {target.parent for target in self._targets}:
                 _sync(folder, os.O_RDONLY | os.O_DIRECTORY)

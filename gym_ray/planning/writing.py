@@ -85,9 +85,18 @@ class PlanWriter:
                 put(own(rollout.task.slot, 1), rollout.line)
                 log(rollout)
 
-    def publish(self, make_room: Callable[[], object] = lambda: None) -> PlanSummary:
-        """Give the files their names, or raise what is wrong with the plan; see `write_plan`."""
+    def publish(
+        self,
+        make_room: Callable[[], object] = lambda: None,
+        announce: Callable[[PlanSummary, list[Path]], object] = lambda _summary, _files: None,
+    ) -> PlanSummary:
+        """Give the files their names, or raise what is wrong with the plan; see `write_plan`.
+
+        `announce` is called with the finished files just before: what must be known of the plan once it is there.
+        """
         summary = self._arranged(make_room)
+        self._draft.flush()
+        announce(summary, self._draft.files)
         if summary.selection is not None:
             selection = self._new_draft(selects=True)
             selection.put(0, encode(summary.selection))

@@ -47,11 +47,18 @@ def find_run(paths: RunPaths) -> FoundRun | None:
         return FoundRun(numbered, shards, None, has_plan=False)
     if single.shard(0).results.exists():
         return FoundRun(single, 1, None, has_plan=False)
-    if files := existing_files(paths):
+    if (files := existing_files(paths)) and not is_unfinished_plan(paths):
         raise RunFolderError(
             f"{files[0]}: belongs to a run of which neither plan nor records are left: pass --fresh to move it aside"
         )
     return None
+
+
+def is_unfinished_plan(paths: RunPaths) -> bool:
+    """True if nothing is there but parts of a plan that was killed before its first file had its name: nothing has run."""
+    ends = ("_materialized_inputs.jsonl", "_manifest.json", "_task_selection.json")
+    files = existing_files(paths)
+    return bool(files) and all(path.name.endswith(ends) for path in files)
 
 
 def _planned_shards(paths: RunPaths) -> int:

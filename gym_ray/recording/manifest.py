@@ -5,7 +5,7 @@ No configuration values and no credentials. Fields that a later version adds are
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,9 +72,16 @@ class ShardManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_manifests(
-    paths: RunPaths, *, run_id: str, shards: int, created_at: str, identity: Identity, max_rollout_attempts: int
+    paths: RunPaths,
+    *,
+    run_id: str,
+    shards: int,
+    created_at: str,
+    identity: Identity,
+    max_rollout_attempts: int,
+    plans: Sequence[Path] | None = None,
 ) -> None:
-    """Write the manifest of every shard, from the materialized inputs as they are.
+    """Write the manifest of every shard, from the materialized inputs as they are, or from `plans` that will be them.
 
     One that is there keeps its time, and its place among the shards of a larger run.
 
@@ -90,7 +97,7 @@ def write_manifests(
             created_at=created_at if held is None else held.created_at,
             shard=shard if held is None else held.shard,
             shards=shards if held is None else held.shards,
-            materialized=Digest.of_file(names.materialized),
+            materialized=Digest.of_file(names.materialized if plans is None else plans[shard]),
             identity=identity,
             max_rollout_attempts=max_rollout_attempts,
         )

@@ -124,7 +124,7 @@ def test_a_deliverable_is_used_again(tmp_path: Path) -> None:
 
 def test_a_cut_line_of_the_log_costs_itself_only(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    path.write_bytes(b"started,1,0,0,0\nstarted,1,1,0,")
+    path.write_bytes(b"started,1,0,0,0\nstarted,1,1,0,1")
     log = AttemptLog(path)
     log.started([Started(5, 2, 0, 0)])
     log.close()
