@@ -43,6 +43,7 @@ def run(tmp_path: Path) -> RunPaths:
     )
     merge_results(RecordIndex.read(record_files(paths)[0]), paths.merged)
     write_status(paths, status(RunState.INCOMPLETE))
+    AttemptLog(paths.attempts).close()
     return paths
 
 
@@ -61,6 +62,13 @@ def test_a_sound_run_adds_up(run: RunPaths) -> None:
     assert checked.equation == "planned 4 = results 3 + final failures 0 + failures 0 + owed 1"
     assert checked.interrupted == 1
     assert json.loads(json.dumps(checked.to_dict()))["sound"] is True
+
+
+def test_a_run_that_has_not_begun_is_sound(tmp_path: Path) -> None:
+    paths = run_paths(tmp_path)
+    write_plan(paths, [record(0)])
+    checked = found(paths)
+    assert (checked.owed, checked.problems) == (1, [])
 
 
 @pytest.mark.parametrize(
