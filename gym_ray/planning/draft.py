@@ -82,7 +82,7 @@ class Draft:
             reader.close()
 
     def _write(self, number: int) -> None:
-        with _recording_errors(), self._files[number].open("ab") as stream:
+        with _recording_errors(self._targets[number]), self._files[number].open("ab") as stream:
             stream.write(self._buffers[number])
         self._buffers[number].clear()
 
@@ -112,12 +112,13 @@ class DraftReader:
 
 
 @contextmanager
-def _recording_errors() -> Iterator[None]:
+def _recording_errors(target: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise RecordingError(
-            f"{error.filename or 'output folder'}: the plan cannot be written: {error.strerror}"
+            f"{target or error.filename}: the plan cannot be written: {error.strerror}: make room there, or choose "
+            "another --output; nothing was sent"
         ) from error
 
 
