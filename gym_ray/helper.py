@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from gym_ray import keys
 from gym_ray.actors.backend import DriverHandle, started_driver
 from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
+from gym_ray.background import BackgroundLoop
 from gym_ray.completions import RolloutCompletions
 from gym_ray.config import Executor
 from gym_ray.deployment.lookup import Deployment
@@ -78,6 +79,8 @@ class RolloutCollectionHelper:
         self._drivers: dict[tuple[Any, ...], DriverHandle] = {}
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._blocking: tuple[BackgroundLoop, RolloutCollectionHelper] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,7 +91,17 @@ class RolloutCollectionHelper:
     async def aclose(self) -> None:
         """Cancel what is in flight and end the actors that this helper started."""
         self._drivers.clear()
+        self._loop = None
         await self._stack.aclose()
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """End the actors that blocking calls started; for callers without an event loop."""
+        blocking, self._blocking = self._blocking, None
+        if blocking is not None:
+            loop, twin = blocking
+            loop.call(twin.aclose())
+            loop.close()
 
     def preprocess_examples(self, examples: Iterable[Mapping[str, Any]], **options: Any) -> list[dict[str, Any]]:
         """See `gym_ray.preprocess_examples`."""
@@ -203,6 +216,39 @@ class RolloutCollectionHelper:
 
         return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore, planned)
 
+    def run_examples_blocking(
+        self, examples: Iterable[Mapping[str, Any]], head_server_config: HeadAddress = None, **arguments: Any
+    ) -> Iterator[tuple[dict[str, Any], Any]]:
+        """`run_examples` for code without an event loop: yields `(row, result)` in completion order.
+
+        Takes the arguments of `run_examples`, except `semaphore`. Actors stay warm until `close`. They are served by a
+        loop of this helper's own, so it works in a notebook too. Closing the generator cancels what is in flight.
+        """
+        return self._blocked("run_examples", examples, head_server_config, **arguments)
+
+    def run_outcomes_blocking(
+        self, examples: Iterable[Mapping[str, Any]], head_server_config: HeadAddress = None, **arguments: Any
+    ) -> Iterator[tuple[dict[str, Any], Any]]:
+        """`run_outcomes` for code without an event loop; see `run_examples_blocking`."""
+        return self._blocked("run_outcomes", examples, head_server_config, **arguments)
+
+    def _blocked(self, call: str, *args: Any, **arguments: Any) -> Iterator[tuple[dict[str, Any], Any]]:
+        if "semaphore" in arguments:
+            raise ConfigError("semaphore: belongs to an event loop, which a blocking call has none of")
+        if self._blocking is None:
+            twin = RolloutCollectionHelper(
+                executor=self._executor,
+                shards=self._shards,
+                max_in_flight=self._max_in_flight,
+                deployment=self._given,
+                reuse_server_client=self._reuses,
+                ray_address=self._ray_address,
+            )
+            self._blocking = BackgroundLoop(), twin
+        loop, twin = self._blocking
+        completions: RolloutCompletions = getattr(twin, call)(*args, **arguments)  # refuses wrong rows at once
+        return _closing(loop, completions)
+
     def run_outcomes(
         self,
         examples: Iterable[Mapping[str, Any]],
@@ -281,6 +327,13 @@ class RolloutCollectionHelper:
 
     async def _driver(self, servers: tuple[Any, ...]) -> DriverHandle:
         """The warm driver for these servers; the first call starts it."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            raise RuntimeError(
+                "this helper was started in another event loop: close it there (aclose), use one helper for each loop, "
+                "or call run_examples_blocking"
+            )
+        self._loop = loop
         async with self._starting:
             if servers not in self._drivers:
                 connections = (
@@ -292,6 +345,13 @@ class RolloutCollectionHelper:
                     started_driver(spec, self._executor, self._ray_address)
                 )
             return self._drivers[servers]
+
+
+def _closing(loop: BackgroundLoop, completions: RolloutCompletions) -> Iterator[tuple[dict[str, Any], Any]]:
+    try:
+        yield from loop.iterate(completions)
+    finally:
+        loop.call(completions.aclose())
 
 
 def _address(head: HeadAddress) -> str | None:

@@ -55,7 +55,7 @@ def find_run(paths: RunPaths) -> FoundRun | None:
 
 
 def is_unfinished_plan(paths: RunPaths) -> bool:
-    """True if nothing is there but parts of a plan that was killed before its first file had its name: nothing has run."""
+    """True if nothing is there but parts of a plan that was killed while its files got their names: nothing has run."""
     ends = ("_materialized_inputs.jsonl", "_manifest.json", "_task_selection.json")
     files = existing_files(paths)
     return bool(files) and all(path.name.endswith(ends) for path in files)
