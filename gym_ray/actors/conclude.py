@@ -63,6 +63,7 @@ async def conclude(
         progress=run.tally.snapshot(clock()),
         metrics=tuple(entries),
         files={name: path for name, path in files.items() if path},
+        notes=tuple(run.notes),
     )
 
 

@@ -88,6 +88,8 @@ class Run:
         """Set when deliveries arrive or the phase changes; whoever waits clears it."""
         self._servers = servers
         self._unstarted: list[tuple[int, str]] = []
+        self.notes: list[str] = []
+        """What the report shall say beside the numbers."""
 
     @property
     def wants_dispatch(self) -> bool:
@@ -205,6 +207,7 @@ class Run:
             failure_class=header.failure_class,
             terminal=self._is_final(header),
             sends=header.sends,
+            attempt=header.attempt,
         )
         if kind is OutcomeKind.RESULT:
             self.budget.took(header.latency_ms / 1000, header.tokens)
@@ -246,6 +249,8 @@ class Run:
         if not numbers:
             return
         logger.warning("%d rollouts were not started: %s", len(numbers), reason)
+        bound = "" if state is State.DRAINED else f" (at most {self.ledger.count(State.LEASED)})"
+        self.notes.append(f"{len(numbers)} rollouts were not started: {reason}{bound}")
         self._unstarted += [(number, reason) for number in numbers]
         self.tally.withheld(len(numbers), is_drained=state is State.DRAINED)
         if self.spec.deliver:

@@ -76,4 +76,8 @@ class DispatchBudget:
         """Why nothing may start any more for want of tokens, or None."""
         if self._token_budget is None or self.tokens < self._token_budget:
             return None
-        return f"{self.tokens} tokens were used, the token budget is {self._token_budget}"
+        unseen = f", besides {self.without_usage} replies that report no usage" if self.without_usage else ""
+        return (
+            f"{self.tokens} tokens were used{unseen}, the token budget is {self._token_budget}; "
+            "rollouts in flight at that moment may add theirs"
+        )

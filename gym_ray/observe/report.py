@@ -20,6 +20,8 @@ class RunReport:
     progress: Progress
     metrics: tuple[dict[str, Any], ...] = ()
     files: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What else a person should know: what a budget has kept from starting, and how sharp it was."""
 
     @property
     def unaggregated(self) -> tuple[str, ...]:
@@ -51,7 +53,9 @@ class RunReport:
             "terminal_failures": progress.terminal_failures,
             "masked": progress.masked,
             "retries": progress.retries,
+            "later_attempts": progress.later_attempts,
             "earlier": progress.earlier,
+            "notes": list(self.notes),
             "mean_reward": progress.mean_reward,
             "mean_reward_over": progress.rewarded,
             "mean_reward_failures_as_zero": progress.mean_reward_failures_as_zero,
@@ -74,6 +78,23 @@ class RunReport:
         rate = f", {progress.mean_rate_per_s:.1f} rollouts/s" if progress.results + progress.failures else ""
         yield f"run {self.run_id}: {verdict} after {seconds(progress.elapsed_s)}{rate}"
         yield f"  {progress.equation}"
+        yield from self._attempt_lines()
+        yield from (f"  {note}" for note in self.notes)
+        yield from self._reward_lines()
+        for entry in self.metrics:
+            yield from metric_lines(entry)
+        for name, part in progress.servers.items():
+            if part.planned and not part.results:
+                yield f"  {printable(name)}: nothing to aggregate, none of {part.planned} rollouts has a result"
+        for name, path in self.files.items():
+            yield f"  {name}: {path}"
+        if not self.is_complete:
+            again = progress.planned - progress.results - progress.terminal_failures
+            yield f"  {again} rollouts have no result and no final failure: the same command with --resume runs them"
+
+    def _attempt_lines(self) -> Iterator[str]:
+        """What failed, what stands from before, what was tried again."""
+        progress = self.progress
         if progress.earlier:
             yield f"  {progress.earlier} of them stand from before this invocation"
         for name, count in progress.failures_by_class.items():
@@ -82,6 +103,12 @@ class RunReport:
             yield f"  {progress.terminal_failures} of the failures are final: terminal, or the last attempt allowed"
         if progress.retries:
             yield f"  {progress.retries} requests were sent again"
+        if progress.later_attempts:
+            yield f"  {progress.later_attempts} rollouts ended in an attempt after their first"
+
+    def _reward_lines(self) -> Iterator[str]:
+        """How long results took, and both means with what they are over."""
+        progress = self.progress
         if progress.latency_ms:
             spread = "  ".join(f"{name} {seconds(value / 1000)}" for name, value in progress.latency_ms.items())
             yield f"  latency of results: {spread}"
@@ -93,16 +120,6 @@ class RunReport:
             with_zeros = progress.mean_reward_failures_as_zero
             if progress.failures and with_zeros is not None:
                 yield f"  mean reward {with_zeros:.4f} with {progress.failures} failures as zero"
-        for entry in self.metrics:
-            yield from metric_lines(entry)
-        for name, part in progress.servers.items():
-            if part.planned and not part.results:
-                yield f"  {printable(name)}: nothing to aggregate, none of {part.planned} rollouts has a result"
-        for name, path in self.files.items():
-            yield f"  {name}: {path}"
-        if not self.is_complete:
-            again = progress.planned - progress.results - progress.terminal_failures
-            yield f"  {again} rollouts have no result and no final failure: the same command with --resume runs them"
 
 
 def seconds(value: float) -> str:

@@ -56,6 +56,8 @@ class Progress:
     masked: int
     terminal_failures: int
     retries: int
+    later_attempts: int = 0
+    """Rollouts that ended here in an attempt after their first."""
     earlier: int = 0
     """Results and failures that stand from earlier invocations of the run."""
     failures_by_class: dict[str, int] = field(default_factory=dict)
@@ -115,7 +117,7 @@ class Tally:
         self._started_at = started_at
         self._latency = LatencyHistogram()
         self._kinds = [0, 0, 0]
-        self._drained = self._held = self._retries = self._masked = self._terminal = self._earlier = 0
+        self._drained = self._held = self._retries = self._masked = self._terminal = self._earlier = self._later = 0
         self._classes: Counter[str] = Counter()
         self._history: deque[tuple[float, int]] = deque([(started_at, 0)])
 
@@ -150,9 +152,11 @@ class Tally:
         failure_class: str | None,
         terminal: bool,
         sends: int,
+        attempt: int = 0,
     ) -> None:
         """Note one outcome."""
         self._held -= 1
+        self._later += attempt > 0
         self._retries += max(sends - 1, 0)
         self._count(server, kind, reward, masked, failure_class, terminal)
         if kind is OutcomeKind.RESULT:
@@ -218,6 +222,7 @@ class Tally:
             masked=self._masked,
             terminal_failures=self._terminal,
             retries=self._retries,
+            later_attempts=self._later,
             earlier=self._earlier,
             failures_by_class=dict(self._classes.most_common()),
             latency_ms={name: value for name, value in percentiles.items() if value is not None}

@@ -1,6 +1,7 @@
 """The driver against shards in this process: whatever dies, every rollout is accounted for once."""
 
 import asyncio
+import re
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -251,6 +252,10 @@ async def test_a_spent_token_budget_omits_what_has_not_started() -> None:
         _, view = await everything(driver)
     assert 5 <= view.progress.results == sum(world.executions.values()) <= 5 + 3
     assert view.progress.results + view.progress.omitted == 40
+    assert view.report is not None
+    (note,) = view.report.notes
+    assert re.search(r"rollouts were not started: \d+ tokens were used, the token budget is 450.*at most [1-4]\)", note)
+    assert note in "\n".join(view.report.lines())
 
 
 async def test_a_row_without_a_server_is_refused_before_anything_runs() -> None:

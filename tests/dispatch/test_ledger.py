@@ -112,3 +112,32 @@ class LedgerModel(RuleBasedStateMachine):
 
 TestLedgerModel = LedgerModel.TestCase
 TestLedgerModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_is_set_aside_stays_owed_until_it_is_released() -> None:
+    ledger = Ledger(4)
+    for number in (0, 2, 2):
+        ledger.set_aside(number)
+    assert (ledger.count(State.OWED), ledger.leasable) == (4, 2)
+    assert list(ledger.lease(9)) == [(1, 0), (3, 0)]
+    ledger.settle(1, State.RESULT)
+    ledger.settle(3, State.RESULT)
+    assert ledger.is_over
+    ledger.release([(2, 5), (0, 0), (1, 0)])
+    assert not ledger.is_over
+    assert list(ledger.lease(9)) == [(2, 5), (0, 0)]
+    ledger.set_aside(2)
+    assert ledger.leasable == 0
+
+
+def test_withholding_leaves_alone_what_is_set_aside() -> None:
+    ledger = Ledger(3)
+    ledger.set_aside(1)
+    assert ledger.withhold(State.DRAINED) == [0, 2]
+    assert ledger.count(State.OWED) == 1
+
+
+def test_some_are_leased_before_the_others() -> None:
+    ledger = Ledger(4)
+    ledger.lease_first([3, 1])
+    assert [number for number, _ in ledger.lease(9)] == [3, 1, 0, 2]

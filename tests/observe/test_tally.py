@@ -64,3 +64,16 @@ def test_repeated_sends_are_counted() -> None:
     finish(tally, sends=3)
     finish(tally, OutcomeKind.FAILURE, failure_class="x", sends=0)
     assert tally.snapshot(1.0).retries == 2
+
+
+def test_what_stands_from_before_counts_in_the_sums_and_not_in_the_rate() -> None:
+    tally = Tally({"env": 5}, 4, 0.0)
+    tally.restored("env", OutcomeKind.RESULT, reward=1.0)
+    tally.restored("env", OutcomeKind.RESULT, reward=0.0, masked=True)
+    tally.restored("env", OutcomeKind.FAILURE, failure_class="agent_run_error", terminal=True)
+    tally.started(2)
+    finish(tally, reward=0.0, attempt=1)
+    progress = tally.snapshot(2.0)
+    assert (progress.results, progress.failures, progress.terminal_failures, progress.owed) == (3, 1, 1, 1)
+    assert (progress.earlier, progress.later_attempts, progress.mean_reward) == (3, 1, 0.5)
+    assert progress.rate_per_s == progress.mean_rate_per_s == 0.5
