@@ -1,8 +1,8 @@
 """The driver against shards in this process: whatever dies, every rollout is accounted for once."""
 
 import asyncio
-import re
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
