@@ -64,6 +64,7 @@ async def conclude(
         metrics=tuple(entries),
         files={name: path for name, path in files.items() if path},
         notes=tuple(run.notes),
+        scores=run.scores.summary(),
     )
 
 

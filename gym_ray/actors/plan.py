@@ -24,6 +24,9 @@ class Plan(Protocol):
     def key(self, number: int) -> tuple[int, int]:
         """Its task and rollout index, -1 where the row has none."""
 
+    def agent(self, number: int) -> str | None:
+        """The agent that its row names."""
+
     def close(self) -> None:
         """Let go of files."""
 
@@ -71,6 +74,9 @@ class MemoryPlan:
         identity = read_identity(self._lines[number])
         task, rollout = identity.task_index, identity.rollout_index
         return -1 if task is None else task, -1 if rollout is None else rollout
+
+    def agent(self, number: int) -> str | None:
+        return read_identity(self._lines[number]).agent_name
 
     def close(self) -> None:
         self._lines.clear()

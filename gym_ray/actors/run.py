@@ -26,6 +26,7 @@ from gym_ray.dispatch.exchange import CompletionHeader, LeaseHeader
 from gym_ray.dispatch.ledger import Ledger, State
 from gym_ray.identity import read_identity
 from gym_ray.observe.report import RunReport
+from gym_ray.observe.scores import Scores
 from gym_ray.observe.tally import Progress, Tally
 from gym_ray.outcomes.attempt import Attempt
 from gym_ray.outcomes.evidence import is_reported, omitted_row, unrouted
@@ -68,12 +69,16 @@ class Run:
         self.spec = spec
         self.held = held
         self.plan = plan = held.plan
+        self._servers = servers
         self.ledger = Ledger(len(plan))
         by_server = Counter(plan.server(number) for number in range(len(plan)))
         names = [server.name for server in servers]
         self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
+        self.scores = Scores()
         if held.history is not None and spec.resume is not None:
             restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
+            for number in filter(held.history.has_result, range(len(plan))):
+                self._score(number, held.history.reward(number), masked=held.history.is_masked(number))
         if spec.is_open_ended and not isinstance(plan, MemoryPlan):
             for number in range(len(plan)):
                 self.ledger.set_aside(number)  # until it is released
@@ -86,7 +91,6 @@ class Run:
         self.error: BaseException | None = None
         self.changed = asyncio.Event()
         """Set when deliveries arrive or the phase changes; whoever waits clears it."""
-        self._servers = servers
         self._unstarted: list[tuple[int, str]] = []
         self.notes: list[str] = []
         """What the report shall say beside the numbers."""
@@ -209,11 +213,17 @@ class Run:
             sends=header.sends,
             attempt=header.attempt,
         )
+        if kind is OutcomeKind.RESULT and not self.spec.is_plain:
+            self._score(header.number, header.reward, masked=header.masked)
         if kind is OutcomeKind.RESULT:
             self.budget.took(header.latency_ms / 1000, header.tokens)
         if self.spec.deliver:
             self.deliveries.put(Delivery(header, self.plan.line(header.number), bytes(record)))
         return True
+
+    def _score(self, number: int, reward: float | None, *, masked: bool) -> None:
+        if reward is not None and not masked:
+            self.scores.add(self.server_name(number), self.plan.agent(number), self.plan.key(number)[0], reward)
 
     def persisted(self, header: CompletionHeader, record: memoryview | bytes) -> memoryview | bytes:
         """The line that is kept of an outcome; empty for one of which nothing is."""

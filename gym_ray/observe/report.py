@@ -6,6 +6,7 @@ from typing import Any
 
 from gym_ray import keys
 from gym_ray.observe.printable import printable
+from gym_ray.observe.scores import Score
 from gym_ray.observe.tally import Progress
 
 COMPLETE, INCOMPLETE, AGGREGATION_FAILED = 0, 3, 4
@@ -20,6 +21,8 @@ class RunReport:
     progress: Progress
     metrics: tuple[dict[str, Any], ...] = ()
     files: dict[str, str] = field(default_factory=dict)
+    scores: tuple[Score, ...] = ()
+    """What gym_ray itself computes from the rewards."""
     notes: tuple[str, ...] = ()
     """What else a person should know: what a budget has kept from starting, and how sharp it was."""
 
@@ -68,6 +71,7 @@ class RunReport:
                 | {key: entry[key] for key in (keys.AGGREGATION_ERROR,) if key in entry}
                 for entry in self.metrics
             ],
+            "scores": [score.to_dict() for score in self.scores],
             "files": self.files,
         }
 
@@ -81,6 +85,7 @@ class RunReport:
         yield from self._attempt_lines()
         yield from (f"  {note}" for note in self.notes)
         yield from self._reward_lines()
+        yield from (f"  {line}" for score in self.scores for line in score_lines(score))
         for entry in self.metrics:
             yield from metric_lines(entry)
         for name, part in progress.servers.items():
@@ -131,6 +136,20 @@ def seconds(value: float) -> str:
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def score_lines(score: Score) -> Iterator[str]:
+    """The mean of one agent on one server with its error, and pass@k with the tasks that are too small for it."""
+    label = f"{score.agent} on {score.server}" if score.agent else score.server
+    interval = score.interval_95
+    error = f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval is not None else ""
+    yield f"{printable(label)}: mean {score.mean:.4f}{error} of {score.scored} results of {score.tasks} tasks"
+    passes = []
+    for each in score.pass_at:
+        if each.value is not None:
+            few = f" ({each.undefined} tasks have fewer)" if each.undefined else ""
+            passes.append(f"pass@{each.k} {each.value:.4f}{few}")
+    yield f"  {', '.join(passes)}"
 
 
 def metric_lines(entry: dict[str, Any]) -> Iterator[str]:

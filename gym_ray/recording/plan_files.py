@@ -29,6 +29,7 @@ class PlanFiles:
         self._offsets, self._lengths = array("Q"), array("I")
         self._owners, self._servers = array("H"), array("H")
         self._tasks, self._rollouts = array("q"), array("q")
+        self._agents, self._agent_names = array("H"), dict[str | None, int]()
 
     @classmethod
     def open(cls, paths: RunPaths, shards: int, server_of: Callable[[RowIdentity], int]) -> Self:
@@ -82,6 +83,10 @@ class PlanFiles:
         """Its task and rollout index."""
         return self._tasks[number], self._rollouts[number]
 
+    def agent(self, number: int) -> str | None:
+        """The agent that its row names."""
+        return next(name for name, place in self._agent_names.items() if place == self._agents[number])
+
     def close(self) -> None:
         """Close the files; a second call does nothing."""
         while self._files:
@@ -120,6 +125,7 @@ class PlanFiles:
         self._lengths.append(length)
         self._owners.append(shard)
         self._servers.append(server_of(identity))
+        self._agents.append(self._agent_names.setdefault(identity.agent_name, len(self._agent_names)))
         self._tasks.append(identity.task_index)
         self._rollouts.append(identity.rollout_index)
         return True
