@@ -10,8 +10,10 @@ from typing import Any, Self
 
 import msgspec
 
+from gym_ray.actors.additions import Additions
 from gym_ray.actors.backend import DriverHandle, started_driver
-from gym_ray.actors.conclude import aggregate_index, write_metrics
+from gym_ray.actors.conclude import aggregate_records
+from gym_ray.actors.outputs import read_index, write_metrics
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
@@ -21,9 +23,9 @@ from gym_ray.errors import ConfigError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
-from gym_ray.preparing import Rows, prepare, visible_folder
-from gym_ray.recording.run_files import record_files
-from gym_ray.recording.winners import RecordIndex
+from gym_ray.preparing import Rows, policy_of, prepare, visible_folder
+from gym_ray.recording.found import find_run
+from gym_ray.recording.plan_files import PlanFiles
 
 logger = logging.getLogger("gym_ray.run")
 
@@ -174,17 +176,22 @@ async def aggregate_run(config: RolloutCollectionConfig) -> list[dict[str, Any]]
     if config.output_jsonl_fpath is None:
         raise ConfigError("output_jsonl_fpath: name the output of the run to aggregate (--output)")
     paths = RunPaths.of_output(config.output_jsonl_fpath)
-    results, _ = record_files(paths)
-    index = await asyncio.to_thread(RecordIndex.read, results)
-    if not len(index):
-        raise ConfigError(f"output_jsonl_fpath: no results of a run named {paths.stem!r} in {paths.directory}")
+    found = await asyncio.to_thread(find_run, paths)
+    if found is None or not found.has_plan:
+        raise ConfigError(f"output_jsonl_fpath: no run named {paths.stem!r} with its plan in {paths.directory}")
     deployment = await asyncio.to_thread(load_deployment, head=config.head, file=config.deployment)
-    client = EnvironmentClient(retry_requests=True)
+    client, plan = EnvironmentClient(retry_requests=True), PlanFiles.open(found.paths, found.shards, lambda _: 0)
     try:
-        entries = await aggregate_index(index, deployment.environment_servers, client, config.aggregate_timeout_s)
+        index = await asyncio.to_thread(read_index, found.paths)
+        additions = await asyncio.to_thread(Additions, index, plan, policy_of(config))
+        if not index.results and not len(additions):
+            raise ConfigError(f"output_jsonl_fpath: the run {paths.stem!r} in {paths.directory} has nothing to score")
+        servers = deployment.environment_servers
+        entries = await aggregate_records(additions, servers, client, config.aggregate_timeout_s)
     finally:
+        plan.close()
         await client.aclose()
-    await asyncio.to_thread(write_metrics, paths, entries)
+    await asyncio.to_thread(write_metrics, found.paths, entries)
     return entries
 
 

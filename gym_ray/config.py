@@ -114,6 +114,16 @@ class RolloutCollectionConfig(BaseModel):
     retry_budget_s: float | None = Field(None, gt=0, description="Most seconds that one rollout spends on retries.")
 
     # What follows the last rollout
+    require_complete: bool = Field(False, description="Compute no score while rollouts are unfinished.")
+    min_coverage: float | None = Field(
+        None, gt=0, le=1, description="Share of results from which on an incomplete run ends with exit code 0."
+    )
+    count_failure_classes_as_zero: list[str] = Field(
+        default_factory=list, description="Failure classes whose rollouts count with a reward of 0."
+    )
+    count_missing_rollouts_as_zero: bool = Field(
+        False, description="Count rollouts without any record with a reward of 0."
+    )
     disable_aggregation: bool = Field(False, description="Do not call /aggregate_metrics at the end.")
     aggregate_timeout_s: float = Field(600.0, gt=0, description="Time limit of each /aggregate_metrics request.")
 

@@ -54,6 +54,11 @@ class RunPaths:
         return self.directory / f"{self.stem}_aggregate_metrics.json"
 
     @property
+    def coverage(self) -> Path:
+        """How much of the plan the score covers."""
+        return self.directory / f"{self.stem}_coverage.json"
+
+    @property
     def task_selection(self) -> Path:
         """Which tasks of the input the run selected, if it did."""
         return self.directory / f"{self.stem}_task_selection.json"

@@ -14,6 +14,7 @@ from typing import Any
 
 from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.spec import DEFAULT_MAX_ATTEMPTS, Resume, RunSpec
+from gym_ray.aggregation.policy import Policy
 from gym_ray.config import SHAPING_SETTINGS, RolloutCollectionConfig
 from gym_ray.continuing import check_configuration, check_plan, extend_plan, identity_as_before, identity_of
 from gym_ray.deployment.lookup import Deployment
@@ -65,6 +66,16 @@ async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows:
     if config.extend and (found is None or found.is_foreign):
         raise ConfigError(f"extend: {paths.directory} holds no run named {paths.stem!r} that gym_ray has made")
     return await (preparation.begun(paths) if found is None else preparation.continued(found))
+
+
+def policy_of(config: RolloutCollectionConfig) -> Policy:
+    """What the settings say about failures and gaps."""
+    return Policy(
+        zero_classes=tuple(config.count_failure_classes_as_zero),
+        missing_as_zero=config.count_missing_rollouts_as_zero,
+        require_complete=config.require_complete,
+        min_coverage=config.min_coverage,
+    )
 
 
 @contextmanager
@@ -199,6 +210,7 @@ class _Preparation:
             agent_servers=agent_servers(self.deployment),
             record_shards=config.shards,
             max_attempts=self._max_attempts or DEFAULT_MAX_ATTEMPTS,
+            policy=policy_of(config),
             merge=config.merge_shards,
             aggregate=not config.disable_aggregation,
             aggregate_timeout_s=config.aggregate_timeout_s,

@@ -3,21 +3,28 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-import msgspec
-
-from gym_ray import keys
+from gym_ray.actors.additions import Additions
+from gym_ray.actors.outputs import (
+    are_up_to_date,
+    coverage_of,
+    read_index,
+    read_metrics,
+    withdraw_metrics,
+    write_coverage,
+    write_metrics,
+)
 from gym_ray.actors.run import Phase, Run
 from gym_ray.aggregation.aggregate import Entry, aggregate
 from gym_ray.aggregation.grouping import Group, grouped
+from gym_ray.aggregation.policy import completion_rejection
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.environment.client import EnvironmentClient
+from gym_ray.errors import GymRayError
 from gym_ray.observe.report import RunReport
 from gym_ray.outcomes.reply import Reply
 from gym_ray.paths import RunPaths
-from gym_ray.recording.atomic import write_json_atomically
 from gym_ray.recording.merge import merge_results
 from gym_ray.recording.run_files import record_files
-from gym_ray.recording.winners import RecordIndex
 
 InThread = Callable[..., Awaitable[Any]]
 
@@ -31,78 +38,81 @@ async def conclude(
 ) -> RunReport:
     """Turn the records of a run whose last rollout has ended into its files and its report.
 
+    A strict run that is unfinished is rejected before anything is aggregated: it has no score.
+
     Raises:
         InputError: a record file is damaged.
-        OSError: a file cannot be written.
+        RecordingError: a file cannot be written.
     """
-    paths, files, entries = run.spec.paths, dict[str, str](), list[Entry]()
+    paths, spec, entries, rejection = run.spec.paths, run.spec, list[Entry](), None
     if paths is not None and run.held.files is not None:
         await in_thread(run.held.files.recorder.append, run.unstarted_rows())
         await in_thread(run.held.files.recorder.close)
-        is_merged = run.spec.merge and not paths.is_single
-        is_up_to_date = run.is_unchanged and await in_thread(_has_outputs, paths, is_merged)
-        index: RecordIndex | None = None if is_up_to_date else await in_thread(_read_index, paths)
-        if is_merged:
-            if index is not None:
+        is_merged = spec.merge and not paths.is_single
+        if run.is_unchanged and await in_thread(are_up_to_date, paths, spec.policy, is_merged):
+            entries = await in_thread(read_metrics, paths) if spec.aggregate else []
+        else:
+            index = await in_thread(read_index, paths)
+            if is_merged:
                 await in_thread(merge_results, index, paths.merged)
-            files["results"] = str(paths.merged)
-        if run.spec.aggregate and is_up_to_date:
-            entries = await in_thread(read_metrics, paths)
-        elif run.spec.aggregate and index:
-            run.enter(Phase.AGGREGATING)
-            by_name = {server.name: server for server in servers}
-            entries = await aggregate_index(index, by_name, client, run.spec.aggregate_timeout_s)
-            await in_thread(write_metrics, paths, entries)
-        if entries:
-            files["aggregate metrics"] = str(paths.aggregate_metrics)
-        _, sidecars = record_files(paths)
-        files["failures"] = ", ".join(str(path) for path in sidecars if path.stat().st_size)
-        files["folder"] = str(paths.directory)
+            additions = await in_thread(Additions, index, run.plan, spec.policy)
+            rejection = _rejection(run, additions, clock())
+            if rejection is not None:
+                await in_thread(withdraw_metrics, paths)
+            elif spec.aggregate and (index.results or len(additions)):
+                run.enter(Phase.AGGREGATING)
+                by_name = {server.name: server for server in servers}
+                entries = await aggregate_records(additions, by_name, client, spec.aggregate_timeout_s)
+                await in_thread(write_metrics, paths, entries)
+            coverage = coverage_of(index, additions, run.tally.snapshot(clock()), spec.policy)
+            run.notes += [f"{len(additions)} rollouts without a result count as zeros"] if len(additions) else []
+            await in_thread(write_coverage, paths, coverage)
     return RunReport(
-        run_id=run.spec.run_id,
+        run_id=spec.run_id,
         progress=run.tally.snapshot(clock()),
         metrics=tuple(entries),
-        files={name: path for name, path in files.items() if path},
+        files=_files(run, paths, entries) if paths is not None else {},
         notes=tuple(run.notes),
-        scores=run.scores.summary(),
+        scores=run.scores.summary() if rejection is None else (),
+        rejection=rejection,
+        min_coverage=spec.policy.min_coverage,
     )
 
 
-async def aggregate_index(
-    index: RecordIndex, servers: Mapping[str, EnvironmentServer], client: EnvironmentClient, timeout_s: float
+def _files(run: Run, paths: RunPaths, entries: list[Entry]) -> dict[str, str]:
+    files = {}
+    if run.spec.merge and not paths.is_single:
+        files["results"] = str(paths.merged)
+    if entries:
+        files["aggregate metrics"] = str(paths.aggregate_metrics)
+    _, sidecars = record_files(paths)
+    if written := [str(path) for path in sidecars if path.stat().st_size]:
+        files["failures"] = ", ".join(written)
+    return {**files, "folder": str(paths.directory)}
+
+
+def _rejection(run: Run, additions: Additions, now: float) -> GymRayError | None:
+    if not run.spec.policy.require_complete:
+        return None
+    progress = run.tally.snapshot(now)
+    return completion_rejection(
+        expected=progress.planned,
+        completed=progress.results,
+        can_retry=progress.results + progress.terminal_failures < progress.planned,
+        made_progress=run.made_progress,
+        final_zero_rows=additions.final_zeros,
+    )
+
+
+async def aggregate_records(
+    additions: Additions, servers: Mapping[str, EnvironmentServer], client: EnvironmentClient, timeout_s: float
 ) -> list[Entry]:
-    """Have every server that ran a winning record aggregate its own."""
+    """Have every server that ran a winning record, or owes a zero, aggregate its own."""
 
     async def post(base_url: str, body: AsyncIterator[bytes]) -> Reply:
         return await client.post_aggregate(base_url, body, timeout_s)
 
     def lines(group: Group) -> Any:
-        return index.lines(group.origins)
+        return additions.lines(group.origins)
 
-    return await aggregate(grouped(index.origins, servers), lines, post)
-
-
-def write_metrics(paths: RunPaths, entries: list[Entry]) -> None:
-    """Write `<stem>_aggregate_metrics.json`."""
-    write_json_atomically(paths.aggregate_metrics, entries)
-
-
-def read_metrics(paths: RunPaths) -> list[Entry]:
-    """What `write_metrics` wrote."""
-    entries: list[Entry] = msgspec.json.decode(paths.aggregate_metrics.read_bytes())
-    return entries
-
-
-def _has_outputs(paths: RunPaths, is_merged: bool) -> bool:
-    """True if an earlier invocation has merged and aggregated, everywhere."""
-    if is_merged and not paths.merged.exists():
-        return False
-    try:
-        return not any(keys.AGGREGATION_ERROR in entry for entry in read_metrics(paths))
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return False
-
-
-def _read_index(paths: RunPaths) -> RecordIndex:
-    results, _ = record_files(paths)
-    return RecordIndex.read(results)
+    return await aggregate(grouped(additions.origins, servers), lines, post)

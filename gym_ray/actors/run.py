@@ -92,6 +92,8 @@ class Run:
         self.changed = asyncio.Event()
         """Set when deliveries arrive or the phase changes; whoever waits clears it."""
         self._unstarted: list[tuple[int, str]] = []
+        self.made_progress = False
+        """True once an outcome came that is more than an interruption."""
         self.notes: list[str] = []
         """What the report shall say beside the numbers."""
 
@@ -201,6 +203,7 @@ class Run:
         kind = OutcomeKind(header.kind)
         if not self.ledger.settle(header.number, _STATE_OF[kind]):
             return False
+        self.made_progress |= kind is not OutcomeKind.OMITTED and not header.is_interruption
         server = self.server_name(header.number)
         self.tally.finished(
             server,

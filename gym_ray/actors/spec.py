@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gym_ray.aggregation.policy import Policy
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.paths import RunPaths
 from gym_ray.recording.manifest import Identity
@@ -31,7 +32,7 @@ class DriverSpec:
     """How long the cluster may take to place the shards."""
 
 
-NO_IDENTITY = Identity()
+NO_IDENTITY, NO_POLICY = Identity(), Policy()
 MISSING = "missing"
 ANY_FAILURE = "failed"
 
@@ -85,6 +86,7 @@ class RunSpec:
     """What a later continuation compares with its own settings."""
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     """A failure that used up this many attempts is final."""
+    policy: Policy = NO_POLICY
     merge: bool = True
     aggregate: bool = True
     aggregate_timeout_s: float = 600.0

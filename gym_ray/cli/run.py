@@ -77,6 +77,10 @@ def run(
             rich_help_panel=ROWS,
         ),
     ] = None,
+    min_coverage: Annotated[
+        float | None,
+        typer.Option(help="Share of results that is enough for exit code 0, such as 0.98.", rich_help_panel=ROWS),
+    ] = None,
     fresh: Annotated[
         bool | None,
         typer.Option("--fresh", help="Move an earlier run in the output folder aside.", rich_help_panel=ROWS),
@@ -121,6 +125,7 @@ def run(
         "disable_aggregation": disable_aggregation,
         "resume_from_cache": resume,
         "only": only or None,
+        "min_coverage": min_coverage,
         "fresh": fresh,
         "executor": executor,
         "ray_address": address,

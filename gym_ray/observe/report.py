@@ -5,12 +5,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gym_ray import keys
+from gym_ray.errors import GymRayError, IncompleteRunError
 from gym_ray.observe.printable import printable
 from gym_ray.observe.scores import Score
 from gym_ray.observe.tally import Progress
 
-COMPLETE, INCOMPLETE, AGGREGATION_FAILED = 0, 3, 4
-"""Exit codes: everything has its result; some of it can be run again; a server did not aggregate."""
+COMPLETE, FAULT, INCOMPLETE, AGGREGATION_FAILED = 0, 1, 3, 4
+"""Exit codes: everything has its result; it will not get one; some of it can be run again; a server did not
+aggregate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,10 @@ class RunReport:
     """What gym_ray itself computes from the rewards."""
     notes: tuple[str, ...] = ()
     """What else a person should know: what a budget has kept from starting, and how sharp it was."""
+    rejection: GymRayError | None = None
+    """Why a strict run has no score."""
+    min_coverage: float | None = None
+    """The share of results from which on an incomplete run is good enough."""
 
     @property
     def unaggregated(self) -> tuple[str, ...]:
@@ -38,9 +44,17 @@ class RunReport:
         return progress.results + progress.terminal_failures == progress.planned
 
     @property
+    def is_covered(self) -> bool:
+        """True if the share of results reaches the bar that was set."""
+        planned, results = self.progress.planned, self.progress.results
+        return self.min_coverage is not None and results >= self.min_coverage * planned
+
+    @property
     def exit_code(self) -> int:
-        """0 complete, 3 incomplete but resumable, 4 finished but not aggregated everywhere."""
-        if not self.is_complete:
+        """0 complete or covered, 3 incomplete but resumable, 4 finished but not aggregated everywhere, 1 stuck."""
+        if self.rejection is not None:
+            return INCOMPLETE if isinstance(self.rejection, IncompleteRunError) else FAULT
+        if not self.is_complete and not self.is_covered:
             return INCOMPLETE
         return AGGREGATION_FAILED if self.unaggregated else COMPLETE
 
@@ -59,6 +73,7 @@ class RunReport:
             "later_attempts": progress.later_attempts,
             "earlier": progress.earlier,
             "notes": list(self.notes),
+            "rejection": None if self.rejection is None else str(self.rejection),
             "mean_reward": progress.mean_reward,
             "mean_reward_over": progress.rewarded,
             "mean_reward_failures_as_zero": progress.mean_reward_failures_as_zero,
@@ -82,6 +97,8 @@ class RunReport:
         rate = f", {progress.mean_rate_per_s:.1f} rollouts/s" if progress.results + progress.failures else ""
         yield f"run {self.run_id}: {verdict} after {seconds(progress.elapsed_s)}{rate}"
         yield f"  {progress.equation}"
+        if self.rejection is not None:
+            yield f"  NO SCORE: {printable(str(self.rejection), 1000)}"
         yield from self._attempt_lines()
         yield from (f"  {note}" for note in self.notes)
         yield from self._reward_lines()

@@ -15,7 +15,9 @@ from gym_ray.recording.atomic import sync_directory
 from gym_ray.recording.writer_lock import WriterLock
 
 _SHARD_FILES = r"(-[0-9]+)?(_materialized_inputs\.jsonl|(_failures)?\.jsonl(\.(torn|damaged)-[0-9]+)?|_manifest\.json)"
-_RUN_FILES = r"_aggregate_metrics\.json|_run_status\.json|_task_selection\.json|_coverage\.json|_attempts\.csv"
+_RUN_FILES = (
+    r"_aggregate_metrics\.json(\.superseded)?|_run_status\.json|_task_selection\.json|_coverage\.json|_attempts\.csv"
+)
 _PLAN_ENDING = "_materialized_inputs.jsonl"
 _MAX_NAMED = 3
 

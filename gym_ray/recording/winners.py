@@ -104,13 +104,18 @@ class RecordIndex:
 
     def lines(self, origins: Iterable[Origin] | None = None) -> Iterator[bytes]:
         """The lines of winning results sorted by (task, rollout), of some origins or of all."""
+        return (line for _, line in self.keyed_lines(origins))
+
+    def keyed_lines(self, origins: Iterable[Origin] | None = None) -> Iterator[tuple[tuple[int, int], bytes]]:
+        """As `lines`, each with its (task, rollout)."""
         wanted = self._ids(origins)
         with ExitStack() as stack:
             files = [stack.enter_context(path.open("rb", 0)) for path in self._files[: self._result_files]]
             descriptors = [file.fileno() for file in files]
             for number in self._winners:
                 if self._is_result(number) and self._origin_of[number] in wanted:
-                    yield self._line(descriptors[self._file_of[number]], number)
+                    key = self._tasks[number], self._rollouts[number]
+                    yield key, self._line(descriptors[self._file_of[number]], number)
 
     def count(self, origins: Iterable[Origin]) -> int:
         """How many rollouts have a result of one of these origins."""
@@ -120,7 +125,8 @@ class RecordIndex:
     def _ids(self, origins: Iterable[Origin] | None) -> frozenset[int]:
         if origins is None:
             return frozenset(range(len(self._origins)))
-        return frozenset(self._origin_ids[origin.server, origin.agent] for origin in origins)
+        known = (self._origin_ids.get((origin.server, origin.agent)) for origin in origins)
+        return frozenset(origin_id for origin_id in known if origin_id is not None)
 
     def _is_result(self, number: int) -> bool:
         return self._file_of[number] < self._result_files

@@ -1,0 +1,79 @@
+"""The files that a concluded run has beside its records: metrics and coverage; and whether they still hold."""
+
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from gym_ray import keys
+from gym_ray.actors.additions import Additions
+from gym_ray.aggregation.aggregate import Entry
+from gym_ray.aggregation.policy import Policy
+from gym_ray.observe.tally import Progress
+from gym_ray.paths import RunPaths
+from gym_ray.recording.atomic import write_json_atomically
+from gym_ray.recording.run_files import record_files
+from gym_ray.recording.winners import RecordIndex
+
+Coverage = dict[str, Any]
+"""What `<stem>_coverage.json` says; source: protocol §7.9."""
+
+
+def read_index(paths: RunPaths) -> RecordIndex:
+    """The winning records of a run.
+
+    Raises:
+        InputError: a record file is damaged.
+    """
+    return RecordIndex.read(*record_files(paths))
+
+
+def write_metrics(paths: RunPaths, entries: list[Entry]) -> None:
+    """Write `<stem>_aggregate_metrics.json`."""
+    write_json_atomically(paths.aggregate_metrics, entries)
+
+
+def read_metrics(paths: RunPaths) -> list[Entry]:
+    """What `write_metrics` wrote."""
+    entries: list[Entry] = msgspec.json.decode(paths.aggregate_metrics.read_bytes())
+    return entries
+
+
+def withdraw_metrics(paths: RunPaths) -> None:
+    """Take the metrics of an earlier invocation out of the way: they are not the score of what is there now."""
+    if paths.aggregate_metrics.exists():
+        paths.aggregate_metrics.replace(paths.aggregate_metrics.with_suffix(".json.superseded"))
+
+
+def coverage_of(index: RecordIndex, additions: Additions, progress: Progress, policy: Policy) -> Coverage:
+    """How much of the plan the score covers, and by which policy."""
+    scored = index.results + len(additions)
+    return {
+        "expected": progress.planned,
+        "scored": scored,
+        "missing": progress.planned - scored,
+        "failed": progress.failures,
+        "failed_final": progress.terminal_failures,
+        "failed_not_final": progress.failures - progress.terminal_failures,
+        "failed_by_kind": progress.failures_by_class,
+        "omitted": progress.omitted + progress.drained,
+        "imputed": len(additions),
+        "policy": asdict(policy),
+    }
+
+
+def write_coverage(paths: RunPaths, coverage: Coverage) -> None:
+    """Write `<stem>_coverage.json`."""
+    write_json_atomically(paths.coverage, coverage)
+
+
+def are_up_to_date(paths: RunPaths, policy: Policy, is_merged: bool) -> bool:
+    """True if an earlier invocation has merged and aggregated, everywhere and by the same policy."""
+    if is_merged and not paths.merged.exists():
+        return False
+    try:
+        coverage: Coverage = msgspec.json.decode(paths.coverage.read_bytes())
+        is_whole = not any(keys.AGGREGATION_ERROR in entry for entry in read_metrics(paths))
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return False
+    return is_whole and coverage.get("policy") == msgspec.json.decode(msgspec.json.encode(policy))
