@@ -59,6 +59,11 @@ class RunPaths:
         return self.directory / f"{self.stem}_coverage.json"
 
     @property
+    def resolved_config(self) -> Path:
+        """The settings of the run, with which it can be run again."""
+        return self.directory / f"{self.stem}_resolved_config.yaml"
+
+    @property
     def task_selection(self) -> Path:
         """Which tasks of the input the run selected, if it did."""
         return self.directory / f"{self.stem}_task_selection.json"

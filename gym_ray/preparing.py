@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import shlex
 from collections.abc import AsyncIterable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,12 +13,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.spec import DEFAULT_MAX_ATTEMPTS, Resume, RunSpec
 from gym_ray.aggregation.policy import Policy
 from gym_ray.config import SHAPING_SETTINGS, RolloutCollectionConfig
 from gym_ray.continuing import check_configuration, check_plan, extend_plan, identity_as_before, identity_of
 from gym_ray.deployment.lookup import Deployment
+from gym_ray.deployment.secrets import mask_secrets
 from gym_ray.errors import ConfigError
 from gym_ray.paths import RunPaths
 from gym_ray.planning.arriving import feed
@@ -26,6 +30,7 @@ from gym_ray.planning.planner import PlanSummary
 from gym_ray.planning.settings import load_shaping, max_rollout_attempts
 from gym_ray.planning.shaping import Shaping
 from gym_ray.planning.writing import PlanWriter
+from gym_ray.recording.atomic import write_atomically
 from gym_ray.recording.folder_token import remove_token, write_token
 from gym_ray.recording.found import FoundRun, find_run, is_unfinished_plan
 from gym_ray.recording.manifest import Identity, write_manifests
@@ -35,6 +40,8 @@ from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
 from gym_ray.rows.reading import read_rows
 
 logger = logging.getLogger("gym_ray.run")
+
+_ONE_TIME_SETTINGS = {"fresh", "resume_from_cache", "extend", "only"}
 
 Rows = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | Dataset
 
@@ -129,7 +136,9 @@ class _Preparation:
             await self._extend(writer)
             make = partial(self._move_aside, paths, archives=archives)
             summary = await asyncio.to_thread(writer.publish, make, announce)
-        return Prepared(replace(spec, identity=self._identity(summary)), [], summary.warnings)
+        command = await asyncio.to_thread(self._write_settings, paths)
+        spec = replace(spec, identity=self._identity(summary), resume_command=command)
+        return Prepared(spec, [], summary.warnings)
 
     async def continued(self, found: FoundRun) -> Prepared:
         """The plan is made again to know that it is the one in the folder; another collector's is taken as it is."""
@@ -150,11 +159,21 @@ class _Preparation:
             record_shards=found.shards,
             identity=identity,
             resume=Resume(None if only is None else tuple(only), self.config.dispatch_longest_first),
+            resume_command=await asyncio.to_thread(self._write_settings, found.paths),
         )
         if manifest is not None:
             attempts = self._max_attempts or manifest.max_rollout_attempts
             spec = replace(spec, run_id=manifest.run_id, max_attempts=attempts)
         return Prepared(spec, [], () if summary is None else summary.warnings)
+
+    def _write_settings(self, paths: RunPaths) -> str | None:
+        """Keep the settings beside the run, without credentials; returns the command that continues it with them."""
+        settings = self.config.model_dump(mode="json", exclude_defaults=True, exclude=_ONE_TIME_SETTINGS)
+        text = yaml.safe_dump(mask_secrets(settings), sort_keys=False, allow_unicode=True)
+        write_atomically(paths.resolved_config, [text.encode()])
+        if self.rows is not None:
+            return None  # the rows are in a program
+        return f"gym-ray run --config {shlex.quote(str(paths.resolved_config))} --resume"
 
     def _is_own_plan(self, found: FoundRun) -> bool:
         """True if the input is the plan in the folder itself; then it is taken as it is.

@@ -76,6 +76,7 @@ async def conclude(
         scores=run.scores.summary() if rejection is None else (),
         rejection=rejection,
         min_coverage=spec.policy.min_coverage,
+        resume_command=spec.resume_command,
     )
 
 

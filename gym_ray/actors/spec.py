@@ -86,6 +86,8 @@ class RunSpec:
     """What a later continuation compares with its own settings."""
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     """A failure that used up this many attempts is final."""
+    resume_command: str | None = None
+    """What a person types to continue the run."""
     policy: Policy = NO_POLICY
     merge: bool = True
     aggregate: bool = True

@@ -32,6 +32,8 @@ class RunReport:
     min_coverage: float | None = None
     """The share of results from which on an incomplete run is good enough."""
 
+    resume_command: str | None = None
+
     @property
     def unaggregated(self) -> tuple[str, ...]:
         """The labels of the groups that a server did not aggregate."""
@@ -88,6 +90,7 @@ class RunReport:
             ],
             "scores": [score.to_dict() for score in self.scores],
             "files": self.files,
+            "resume_command": self.resume_command,
         }
 
     def lines(self) -> Iterator[str]:
@@ -112,7 +115,8 @@ class RunReport:
             yield f"  {name}: {path}"
         if not self.is_complete:
             again = progress.planned - progress.results - progress.terminal_failures
-            yield f"  {again} rollouts have no result and no final failure: the same command with --resume runs them"
+            command = self.resume_command or "the same command with --resume"
+            yield f"  {again} rollouts have no result and no final failure; what runs them: {printable(command, 1000)}"
 
     def _attempt_lines(self) -> Iterator[str]:
         """What failed, what stands from before, what was tried again."""

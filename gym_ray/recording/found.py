@@ -56,7 +56,7 @@ def find_run(paths: RunPaths) -> FoundRun | None:
 
 def is_unfinished_plan(paths: RunPaths) -> bool:
     """True if nothing is there but parts of a plan that was killed while its files got their names: nothing has run."""
-    ends = ("_materialized_inputs.jsonl", "_manifest.json", "_task_selection.json")
+    ends = ("_materialized_inputs.jsonl", "_manifest.json", "_task_selection.json", "_resolved_config.yaml")
     files = existing_files(paths)
     return bool(files) and all(path.name.endswith(ends) for path in files)
 

@@ -16,7 +16,8 @@ from gym_ray.recording.writer_lock import WriterLock
 
 _SHARD_FILES = r"(-[0-9]+)?(_materialized_inputs\.jsonl|(_failures)?\.jsonl(\.(torn|damaged)-[0-9]+)?|_manifest\.json)"
 _RUN_FILES = (
-    r"_aggregate_metrics\.json(\.superseded)?|_run_status\.json|_task_selection\.json|_coverage\.json|_attempts\.csv"
+    r"_aggregate_metrics\.json(\.superseded)?|_(run_status|task_selection|coverage|quality)\.json|_attempts\.csv|"
+    r"_resolved_config\.yaml"
 )
 _PLAN_ENDING = "_materialized_inputs.jsonl"
 _MAX_NAMED = 3
