@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 RoutingMode = Literal["agent", "legacy", "taskset"]
 Executor = Literal["ray", "local"]
+RecordFormat = Literal["jsonl", "parquet", "both"]
 
 
 class SkillsConfig(BaseModel):
@@ -51,8 +52,12 @@ class RolloutCollectionConfig(BaseModel):
         le=255,
         description="Attempts of a rollout over all continuations; NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, 3.",
     )
-    merge_shards: bool = Field(
-        True, description="Write <stem>.jsonl, all results sorted by task and rollout, at the end."
+    record_format: RecordFormat = Field(
+        "jsonl", description="`jsonl`, `parquet` (sealed parts, JSONL only for the tail), or `both` in full."
+    )
+    part_bytes: int = Field(64 << 20, ge=1024, description="Bytes of records that make a Parquet part.")
+    merge_shards: bool | None = Field(
+        None, description="Write <stem>.jsonl, all results sorted, at the end; default: unless records are Parquet."
     )
 
     # Which deployment serves
@@ -124,6 +129,9 @@ class RolloutCollectionConfig(BaseModel):
     count_missing_rollouts_as_zero: bool = Field(
         False, description="Count rollouts without any record with a reward of 0."
     )
+    disable_health_check: bool = Field(
+        False, description="Do not look at the results once more for what seems wrong with them."
+    )
     disable_aggregation: bool = Field(False, description="Do not call /aggregate_metrics at the end.")
     aggregate_timeout_s: float = Field(600.0, gt=0, description="Time limit of each /aggregate_metrics request.")
 
@@ -181,6 +189,11 @@ class RolloutCollectionConfig(BaseModel):
         if self.dispatch_budget_s is not None and self.num_samples_in_parallel is None:
             raise ValueError("dispatch_budget_s needs num_samples_in_parallel: without a cap of its own nothing waits")
         return self
+
+    @property
+    def merges(self) -> bool:
+        """Whether all results are written into one file."""
+        return self.record_format != "parquet" if self.merge_shards is None else self.merge_shards
 
     @property
     def cap(self) -> int:

@@ -17,6 +17,10 @@ class ShardPaths:
     manifest: Path
     lock: Path
 
+    def part(self, number: int) -> Path:
+        """A sealed part of its records."""
+        return self.results.with_name(f"{self.results.stem}_part-{number:05}.parquet")
+
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
@@ -57,6 +61,11 @@ class RunPaths:
     def coverage(self) -> Path:
         """How much of the plan the score covers."""
         return self.directory / f"{self.stem}_coverage.json"
+
+    @property
+    def quality(self) -> Path:
+        """What looks wrong with results that count."""
+        return self.directory / f"{self.stem}_quality.json"
 
     @property
     def resolved_config(self) -> Path:

@@ -9,9 +9,10 @@ from gym_ray.actors.outputs import (
     coverage_of,
     read_index,
     read_metrics,
-    withdraw_metrics,
+    withdraw,
     write_coverage,
     write_metrics,
+    write_parts,
 )
 from gym_ray.actors.run import Phase, Run
 from gym_ray.aggregation.aggregate import Entry, aggregate
@@ -20,11 +21,15 @@ from gym_ray.aggregation.policy import completion_rejection
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.environment.client import EnvironmentClient
 from gym_ray.errors import GymRayError
+from gym_ray.observe.quality import Quality, finding_lines
 from gym_ray.observe.report import RunReport
+from gym_ray.observe.tally import Progress
 from gym_ray.outcomes.reply import Reply
 from gym_ray.paths import RunPaths
+from gym_ray.recording.atomic import write_json_atomically
 from gym_ray.recording.merge import merge_results
 from gym_ray.recording.run_files import record_files
+from gym_ray.recording.winners import RecordIndex
 
 InThread = Callable[..., Awaitable[Any]]
 
@@ -47,18 +52,28 @@ async def conclude(
     paths, spec, entries, rejection = run.spec.paths, run.spec, list[Entry](), None
     if paths is not None and run.held.files is not None:
         await in_thread(run.held.files.recorder.append, run.unstarted_rows())
+        await in_thread(run.held.files.recorder.seal)
         await in_thread(run.held.files.recorder.close)
+        if spec.record_format == "both":
+            await in_thread(write_parts, paths, spec.record_shards, spec.part_bytes)
         is_merged = spec.merge and not paths.is_single
         if run.is_unchanged and await in_thread(are_up_to_date, paths, spec.policy, is_merged):
             entries = await in_thread(read_metrics, paths) if spec.aggregate else []
         else:
             index = await in_thread(read_index, paths)
+            quality = Quality() if spec.checks_quality else None
             if is_merged:
-                await in_thread(merge_results, index, paths.merged)
+                await in_thread(merge_results, index, paths.merged, quality and quality.add)
+            elif not paths.is_single:
+                await in_thread(withdraw, paths.merged)
+            if quality is not None:
+                findings = await in_thread(_findings, index, quality, run.tally.snapshot(clock()), is_merged)
+                await in_thread(write_json_atomically, paths.quality, findings)
+                run.notes += finding_lines(findings)
             additions = await in_thread(Additions, index, run.plan, spec.policy)
             rejection = _rejection(run, additions, clock())
             if rejection is not None:
-                await in_thread(withdraw_metrics, paths)
+                await in_thread(withdraw, paths.aggregate_metrics)
             elif spec.aggregate and (index.results or len(additions)):
                 run.enter(Phase.AGGREGATING)
                 by_name = {server.name: server for server in servers}
@@ -86,10 +101,16 @@ def _files(run: Run, paths: RunPaths, entries: list[Entry]) -> dict[str, str]:
         files["results"] = str(paths.merged)
     if entries:
         files["aggregate metrics"] = str(paths.aggregate_metrics)
-    _, sidecars = record_files(paths)
-    if written := [str(path) for path in sidecars if path.stat().st_size]:
+    if written := [str(path) for path in record_files(paths).failures if path.stat().st_size]:
         files["failures"] = ", ".join(written)
     return {**files, "folder": str(paths.directory)}
+
+
+def _findings(index: RecordIndex, quality: Quality, progress: Progress, has_seen_all: bool) -> dict[str, Any]:
+    if not has_seen_all:
+        for key, line in index.keyed_lines():
+            quality.add(key, line)
+    return quality.findings({name: part.failures for name, part in progress.servers.items()})
 
 
 def _rejection(run: Run, additions: Additions, now: float) -> GymRayError | None:

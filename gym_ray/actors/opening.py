@@ -41,6 +41,7 @@ class RecordFiles:
         """
         self.recorder.append(records)
         self.attempts.ended(ended)
+        self.recorder.seal(grown_only=True)  # what the log says goes into the part
 
     def close(self) -> None:
         """Close the files and let the next run in; a second call does nothing."""
@@ -91,7 +92,9 @@ def open_run(spec: RunSpec, servers: tuple[EnvironmentServer, ...], lines: Itera
         undo.callback(lock.release)
         plan = PlanFiles.open(spec.paths, spec.record_shards, server_of)
         undo.callback(plan.close)
-        recorder = Recorder.open(spec.paths, spec.record_shards)
+        recorder = Recorder.open(
+            spec.paths, spec.record_shards, seals=spec.record_format == "parquet", seal_bytes=spec.part_bytes
+        )
         undo.callback(recorder.close)
         history = _history(spec, plan) if spec.resume is not None else None
         last_status = read_status(spec.paths) if spec.resume is not None else None
@@ -110,8 +113,7 @@ def open_run(spec: RunSpec, servers: tuple[EnvironmentServer, ...], lines: Itera
 
 def _history(spec: RunSpec, plan: Plan) -> History:
     assert spec.paths is not None
-    results, failures = record_files(spec.paths)
-    history = History.read(map(plan.key, range(len(plan))), results, failures, spec.paths.attempts)
+    history = History.read(map(plan.key, range(len(plan))), record_files(spec.paths), spec.paths.attempts)
     if history.planned_twice:
         raise RunFolderError(
             f"{spec.paths.directory}: {history.planned_twice} rollouts are planned more than once, so that nobody "

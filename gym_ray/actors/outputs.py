@@ -1,6 +1,7 @@
 """The files that a concluded run has beside its records: metrics and coverage; and whether they still hold."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +29,18 @@ def read_index(paths: RunPaths) -> RecordIndex:
     return RecordIndex.read(*record_files(paths))
 
 
+def write_parts(paths: RunPaths, shards: int, part_bytes: int) -> None:
+    """Write the records of every shard as Parquet parts too.
+
+    Raises:
+        RecordingError: the file system refuses.
+    """
+    from gym_ray.recording.sealing import derive_parts  # noqa: PLC0415 - pyarrow is for runs that want parts
+
+    for shard in range(shards):
+        derive_parts(paths.shard(shard), paths.attempts, part_bytes)
+
+
 def write_metrics(paths: RunPaths, entries: list[Entry]) -> None:
     """Write `<stem>_aggregate_metrics.json`."""
     write_json_atomically(paths.aggregate_metrics, entries)
@@ -39,10 +52,10 @@ def read_metrics(paths: RunPaths) -> list[Entry]:
     return entries
 
 
-def withdraw_metrics(paths: RunPaths) -> None:
-    """Take the metrics of an earlier invocation out of the way: they are not the score of what is there now."""
-    if paths.aggregate_metrics.exists():
-        paths.aggregate_metrics.replace(paths.aggregate_metrics.with_suffix(".json.superseded"))
+def withdraw(path: Path) -> None:
+    """Take a file of an earlier invocation out of the way, which does not say what is there now."""
+    if path.exists():
+        path.replace(path.with_name(f"{path.name}.superseded"))
 
 
 def coverage_of(index: RecordIndex, additions: Additions, progress: Progress, policy: Policy) -> Coverage:

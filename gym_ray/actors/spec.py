@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from gym_ray.aggregation.policy import Policy
+from gym_ray.config import RecordFormat
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.paths import RunPaths
+from gym_ray.recording.journal import SEAL_BYTES
 from gym_ray.recording.manifest import Identity
 
 DEFAULT_MAX_ATTEMPTS = 3
@@ -89,6 +91,10 @@ class RunSpec:
     resume_command: str | None = None
     """What a person types to continue the run."""
     policy: Policy = NO_POLICY
+    record_format: RecordFormat = "jsonl"
+    part_bytes: int = SEAL_BYTES
+    checks_quality: bool = False
+    """Look at every result once more for what no rule can call a failure."""
     merge: bool = True
     aggregate: bool = True
     aggregate_timeout_s: float = 600.0

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,6 +54,43 @@ def verify(run: RunPath, json_output: JsonOutput = False, verbose: Verbose = Fal
     if not checked.is_sound:
         raise typer.Exit(UNSOUND)
     raise typer.Exit(COMPLETE if checked.is_complete else INCOMPLETE)
+
+
+def report(
+    run: RunPath,
+    text: Annotated[bool, typer.Option("--text", help="As text, which is the default.")] = True,
+    json_output: JsonOutput = False,
+) -> None:
+    """The whole story of a run from its folder: sums, scores, failures by kind, slow rollouts, what looks odd."""
+    from gym_ray.folder_report import report_folder  # noqa: PLC0415
+    from gym_ray.recording.run_names import run_at  # noqa: PLC0415
+
+    told = report_folder(run_at(run))
+    typer.echo(json.dumps(told.to_dict()) if json_output or not text else "\n".join(told.lines()))
+
+
+def export(
+    run: RunPath,
+    to: Annotated[str, typer.Option("--to", "-o", metavar="FILE", help="A .jsonl, .parquet or .csv file.")],
+    failures: Annotated[
+        bool, typer.Option("--failures", help="Also the failures of rollouts that have no result.")
+    ] = False,
+) -> None:
+    """Write all records of a run into one file, sorted by task and rollout, one for each rollout."""
+    from gym_ray.exporting import export_run  # noqa: PLC0415 - pyarrow is for those who need it
+    from gym_ray.recording.run_names import run_at  # noqa: PLC0415
+
+    count = export_run(run_at(run), Path(to).expanduser(), with_failures=failures)
+    typer.echo(f"{count} records")
+
+
+def merge(run: RunPath) -> None:
+    """Write `STEM.jsonl` again: all results of a run, sorted by task and rollout."""
+    from gym_ray.exporting import export_run  # noqa: PLC0415
+    from gym_ray.recording.run_names import run_at  # noqa: PLC0415
+
+    paths = run_at(run)
+    typer.echo(f"{export_run(paths, paths.merged)} records in {paths.merged.name}")
 
 
 def recover(run: RunPath, json_output: JsonOutput = False, verbose: Verbose = False) -> None:

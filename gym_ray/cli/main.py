@@ -10,7 +10,7 @@ from gym_ray.cli.aggregate import aggregate
 from gym_ray.cli.config import config
 from gym_ray.cli.exit_codes import EXIT_CODES
 from gym_ray.cli.extend import extend
-from gym_ray.cli.folders import recover, status, verify
+from gym_ray.cli.folders import export, merge, recover, report, status, verify
 from gym_ray.cli.output import MessageHandler, tell
 from gym_ray.cli.plan import plan
 from gym_ray.cli.run import run
@@ -39,9 +39,12 @@ app = typer.Typer(
 app.command(epilog=EXIT_CODES)(run)
 app.command(epilog=EXIT_CODES)(extend)
 app.command()(plan)
+app.command()(report)
 app.command()(status)
 app.command()(verify)
 app.command()(recover)
+app.command()(merge)
+app.command()(export)
 app.command()(aggregate)
 app.command()(config)
 app.command("serve-example")(serve_example)

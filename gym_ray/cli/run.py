@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -81,6 +81,10 @@ def run(
         float | None,
         typer.Option(help="Share of results that is enough for exit code 0, such as 0.98.", rich_help_panel=ROWS),
     ] = None,
+    record_format: Annotated[
+        Literal["jsonl", "parquet", "both"] | None,
+        typer.Option("--format", help="What records are written as (default jsonl).", rich_help_panel=ROWS),
+    ] = None,
     fresh: Annotated[
         bool | None,
         typer.Option("--fresh", help="Move an earlier run in the output folder aside.", rich_help_panel=ROWS),
@@ -125,6 +129,7 @@ def run(
         "disable_aggregation": disable_aggregation,
         "resume_from_cache": resume,
         "only": only or None,
+        "record_format": record_format,
         "min_coverage": min_coverage,
         "fresh": fresh,
         "executor": executor,

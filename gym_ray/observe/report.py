@@ -103,7 +103,7 @@ class RunReport:
         if self.rejection is not None:
             yield f"  NO SCORE: {printable(str(self.rejection), 1000)}"
         yield from self._attempt_lines()
-        yield from (f"  {note}" for note in self.notes)
+        yield from (f"  {printable(note, 500)}" for note in self.notes)
         yield from self._reward_lines()
         yield from (f"  {line}" for score in self.scores for line in score_lines(score))
         for entry in self.metrics:

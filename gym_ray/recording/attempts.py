@@ -75,13 +75,14 @@ class AttemptLog:
                 written += os.write(self._fd, data[written:])
 
 
-def read_attempts(path: Path) -> Iterator[Started | Ended]:
-    """Every legible line in file order; nothing if there is no file."""
+def read_attempts(path: Path, start: int = 0) -> Iterator[Started | Ended]:
+    """Every legible line from byte `start` on, in file order; nothing if there is no file."""
     try:
         stream = path.open("rb", 1 << 20)
     except FileNotFoundError:
         return
     with stream:
+        stream.seek(start)
         for line in stream:
             if line.endswith(b"\n") and (event := _event(line.split(b","))) is not None:
                 yield event

@@ -66,7 +66,7 @@ def _planned_shards(paths: RunPaths) -> int:
 
 
 def _recorded_shards(paths: RunPaths) -> int:
-    number = re.compile(re.escape(paths.stem) + "-([0-9]+)(_failures)?")
+    number = re.compile(re.escape(paths.stem) + "-([0-9]+)(_failures|_part-[0-9]+)?")
     found = [number.fullmatch(path.stem) for files in record_files(paths) for path in files]
     return max((int(name[1]) + 1 for name in found if name is not None), default=0)
 

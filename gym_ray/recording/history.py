@@ -19,6 +19,7 @@ from gym_ray.errors import InputError
 from gym_ray.outcomes.judge import INTERRUPTIONS
 from gym_ray.outcomes.reply import Delivery
 from gym_ray.recording.attempts import Started, read_attempts
+from gym_ray.recording.run_files import RecordFiles
 
 _BUFFER_BYTES = 1 << 20
 _MAX_COUNT = 255
@@ -101,29 +102,32 @@ class History:
         self._interrupted = bytearray(planned)
         self.duplicates = 0
         """Results that lost to another result of the same rollout."""
+        self.failed_attempts = 0
+        """Failure rows that are evidence of an attempt."""
         self.strangers = 0
         """Records of rollouts that the plan does not have."""
 
     @classmethod
     def read(
-        cls,
-        rollout_keys: Iterable[tuple[int, int]],
-        results: Iterable[Path],
-        failures: Iterable[Path],
-        attempts: Path | None = None,
+        cls, rollout_keys: Iterable[tuple[int, int]], files: RecordFiles, attempts: Path | None = None
     ) -> "History":
         """Scan the record files once, then the log of attempts.
 
         Raises:
-            InputError: a line is not a record; the message names file and line.
+            InputError: a line is not a record, or a part is damaged; the message names the place.
         """
         history = cls(rollout_keys)
-        for path in sorted(results):
-            for record in _records(path):
-                history.add_result(record)
-        for path in sorted(failures):
-            for record in _records(path):
-                history.add_failure(record)
+        sealed: set[tuple[int, int, int, bool]] = set()
+        for path in files.parts:
+            for is_result, line in _sealed_lines(path):
+                record = _read(line)
+                sealed.add(_identity(record, is_result))
+                (history.add_result if is_result else history.add_failure)(record)
+        for is_result, paths in ((True, files.results), (False, files.failures)):
+            for path in sorted(paths):
+                for record in _records(path):
+                    if not sealed or _identity(record, is_result) not in sealed:
+                        (history.add_result if is_result else history.add_failure)(record)
         if attempts is not None:
             history.add_attempts(attempts)
         return history
@@ -205,6 +209,7 @@ class History:
         attempt = _count(record.attempt)
         if record.omitted:
             return
+        self.failed_attempts += 1
         self._use(number, attempt)
         self._note_duration(number, record)
         self._reuses[number] |= bool(record.reuse_cached_deliverable)
@@ -246,6 +251,17 @@ class History:
         for value in (record.elapsed_seconds, metadata.elapsed_seconds if metadata is not None else None):
             duration = _finite(value)
             self._durations[number] = max(self._durations[number], duration)
+
+
+def _sealed_lines(path: Path) -> Iterator[tuple[bool, bytes]]:
+    from gym_ray.recording.parts import read_lines  # noqa: PLC0415 - pyarrow is for runs that have parts
+
+    return read_lines(path)
+
+
+def _identity(record: _Record, is_result: bool) -> tuple[int, int, int, bool]:
+    """By what a record of a journal is known again in a part."""
+    return _count(record.task), _count(record.rollout), _count(record.attempt), is_result
 
 
 def _records(path: Path) -> Iterator[_Record]:

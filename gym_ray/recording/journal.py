@@ -5,10 +5,10 @@ a whole record, records of earlier calls are untouched, and some of this call's 
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from gym_ray.paths import RunPaths, ShardPaths
 from gym_ray.recording.atomic import sync_directory
@@ -16,9 +16,14 @@ from gym_ray.recording.refusals import refusals, refused
 from gym_ray.recording.repair import Repair, repair_tail
 from gym_ray.recording.writer_lock import WriterLock
 
+if TYPE_CHECKING:
+    from gym_ray.recording.sealing import Seal
+
 Record = bytes | memoryview
 """One line, its line end included."""
 _LINE_END = 10
+SEAL_BYTES = 64 << 20
+"""Of records in a journal, before they are sealed: a part takes about three times that in memory while it is made."""
 
 
 class AppendFile:
@@ -60,6 +65,18 @@ class AppendFile:
         except OSError as error:
             self._take_off(start + _whole(records, written))
             raise refused(self._path, error) from error
+
+    @property
+    def size_bytes(self) -> int:
+        with refusals(self._path):
+            return os.fstat(self._fd).st_size
+
+    def empty(self) -> None:
+        """Take everything out, durably."""
+        with refusals(self._path):
+            os.ftruncate(self._fd, 0)
+            os.fsync(self._fd)
+        self._torn_at = None
 
     def sync(self) -> None:
         """Have the disk confirm.
@@ -118,6 +135,23 @@ class Journal:
             self._results.append(results)
             self._failures.append(failures)
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the records in its files."""
+        return self._results.size_bytes + self._failures.size_bytes
+
+    def empty(self, keep: Callable[[], None]) -> None:
+        """Take every record out of the files, once `keep` has put them elsewhere for good.
+
+        Raises:
+            WriterSupersededError: another writer has opened the shard; nothing was done.
+            RecordingError: the file system refuses. What `keep` raises is raised, and nothing is taken out.
+        """
+        with self._lock.held():
+            keep()
+            self._results.empty()
+            self._failures.empty()
+
     def sync(self) -> None:
         """Have the disk confirm what was appended."""
         self._results.sync()
@@ -139,12 +173,15 @@ class Journal:
 class Recorder:
     """The journals of every shard of a run. For one thread at a time; `close` it."""
 
-    def __init__(self, journals: Sequence[Journal]) -> None:
+    def __init__(self, journals: Sequence[Journal], seals: "Sequence[Seal]" = (), seal_bytes: int = SEAL_BYTES) -> None:
+        """With `seals`, one for each journal, a journal that has grown to `seal_bytes` is sealed into a part."""
+        self._seal_bytes = seal_bytes
         self._journals = tuple(journals)
+        self._seals = tuple(seals)
 
     @classmethod
-    def open(cls, paths: RunPaths, shards: int) -> Self:
-        """Open the files of all shards for appending, as their only writer.
+    def open(cls, paths: RunPaths, shards: int, *, seals: bool = False, seal_bytes: int = SEAL_BYTES) -> Self:
+        """Open the files of all shards for appending, as their only writer; with `seals`, into Parquet parts.
 
         Raises:
             RecordingError: a file cannot be opened, or another writer keeps a lock.
@@ -154,8 +191,9 @@ class Recorder:
             for shard in range(shards):
                 journals.append(Journal(paths.shard(shard)))
                 undo.callback(journals[-1].close)
+            sealing = _seals(paths, shards) if seals else []
             undo.pop_all()
-        return cls(journals)
+        return cls(journals, sealing, seal_bytes)
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
@@ -178,6 +216,16 @@ class Recorder:
         for owner, (results, failures) in parts.items():
             self._journals[owner].append(results, failures)
 
+    def seal(self, *, grown_only: bool = False) -> None:
+        """Seal what the journals hold, where they are sealed at all; with `grown_only` those that have grown enough.
+
+        Raises:
+            WriterSupersededError, RecordingError, InputError: see `Seal.seal`; the journals hold their records then.
+        """
+        for journal, seal in zip(self._journals, self._seals, strict=False):
+            if not grown_only or journal.size_bytes >= self._seal_bytes:
+                seal.seal(journal)
+
     def sync(self) -> None:
         """Have the disk confirm what was appended to all files."""
         for journal in self._journals:
@@ -188,6 +236,12 @@ class Recorder:
         with ExitStack() as stack:
             for journal in self._journals:
                 stack.callback(journal.close)
+
+
+def _seals(paths: RunPaths, shards: int) -> "list[Seal]":
+    from gym_ray.recording.sealing import Seal  # noqa: PLC0415 - pyarrow is for runs that want parts
+
+    return [Seal(paths.shard(shard), paths.attempts) for shard in range(shards)]
 
 
 def _repaired(path: Path) -> Repair | None:

@@ -30,6 +30,7 @@ class PlanFiles:
         self._owners, self._servers = array("H"), array("H")
         self._tasks, self._rollouts = array("q"), array("q")
         self._agents, self._agent_names = array("H"), dict[str | None, int]()
+        self._stamps, self._stamp_names = array("H"), dict[str | None, int]()
 
     @classmethod
     def open(cls, paths: RunPaths, shards: int, server_of: Callable[[RowIdentity], int]) -> Self:
@@ -87,6 +88,10 @@ class PlanFiles:
         """The agent that its row names."""
         return next(name for name, place in self._agent_names.items() if place == self._agents[number])
 
+    def server_stamp(self, number: int) -> str | None:
+        """The environment server that its row is bound to."""
+        return next(name for name, place in self._stamp_names.items() if place == self._stamps[number])
+
     def close(self) -> None:
         """Close the files; a second call does nothing."""
         while self._files:
@@ -126,6 +131,7 @@ class PlanFiles:
         self._owners.append(shard)
         self._servers.append(server_of(identity))
         self._agents.append(self._agent_names.setdefault(identity.agent_name, len(self._agent_names)))
+        self._stamps.append(self._stamp_names.setdefault(identity.environment_server, len(self._stamp_names)))
         self._tasks.append(identity.task_index)
         self._rollouts.append(identity.rollout_index)
         return True

@@ -111,8 +111,7 @@ def _refuse_changed(paths: RunPaths, new: dict[Key, bytes], planned: dict[Key, b
 
 
 def _refuse_recorded(paths: RunPaths, new: dict[Key, bytes], planned: dict[Key, bytes]) -> None:
-    results, failures = record_files(paths)
-    history = History.read(planned, results, failures)
+    history = History.read(planned, record_files(paths))
     done = [key for number, key in enumerate(planned) if key in new and history.has_result(number)]
     if done:
         raise RunFolderError(

@@ -54,7 +54,7 @@ def recover_run(paths: RunPaths) -> list[Recovered]:
             lock = WriterLock(paths.shard(shard).lock)
             stack.callback(lock.close)
             stack.enter_context(lock.take())  # a writer that was only thought dead writes nothing more
-        for path in (path for files in record_files(paths) for path in files):
+        for path in record_files(paths).journals:
             with refusals(path):
                 repair = repair_tail(path)
             if repair is not None:

@@ -8,13 +8,16 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from gym_ray.errors import RunFolderError
 from gym_ray.paths import RunPaths
 from gym_ray.recording.atomic import sync_directory
 from gym_ray.recording.writer_lock import WriterLock
 
-_SHARD_FILES = r"(-[0-9]+)?(_materialized_inputs\.jsonl|(_failures)?\.jsonl(\.(torn|damaged)-[0-9]+)?|_manifest\.json)"
+_PART = r"_part-[0-9]+\.parquet"
+_LINES = r"(_failures)?\.jsonl(\.((torn|damaged)-[0-9]+|superseded))?"
+_SHARD_FILES = rf"(-[0-9]+)?({_PART}|{_LINES}|_materialized_inputs\.jsonl|_manifest\.json)"
 _RUN_FILES = (
     r"_aggregate_metrics\.json(\.superseded)?|_(run_status|task_selection|coverage|quality)\.json|_attempts\.csv|"
     r"_resolved_config\.yaml"
@@ -28,12 +31,31 @@ def existing_files(paths: RunPaths) -> list[Path]:
     return _files_named(paths, f"({_SHARD_FILES}|{_RUN_FILES})")
 
 
-def record_files(paths: RunPaths) -> tuple[list[Path], list[Path]]:
-    """The result files and the sidecars of a run, whatever its number of shards."""
+class RecordFiles(NamedTuple):
+    """The files of a run that hold its records."""
+
+    results: list[Path]
+    failures: list[Path]
+    parts: list[Path]
+    """Sealed; what is in them may stand in a journal too."""
+
+    @property
+    def journals(self) -> list[Path]:
+        """Files of lines, whatever they hold."""
+        return [*self.results, *self.failures]
+
+
+def record_files(paths: RunPaths) -> RecordFiles:
+    """The record files of a run, whatever its number of shards."""
     if paths.is_single:
         only = paths.shard(0)
-        return [path for path in (only.results,) if path.exists()], [p for p in (only.failures,) if p.exists()]
-    return _files_named(paths, r"-[0-9]+\.jsonl"), _files_named(paths, r"-[0-9]+_failures\.jsonl")
+        results, failures = ([path for path in (name,) if path.exists()] for name in (only.results, only.failures))
+        return RecordFiles(results, failures, _files_named(paths, _PART))
+    return RecordFiles(
+        _files_named(paths, r"-[0-9]+\.jsonl"),
+        _files_named(paths, r"-[0-9]+_failures\.jsonl"),
+        _files_named(paths, rf"-[0-9]+{_PART}"),
+    )
 
 
 def make_room(paths: RunPaths, *, archive: bool, now: datetime) -> Path | None:

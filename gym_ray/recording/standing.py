@@ -92,10 +92,9 @@ def counted_status(found: FoundRun, state: RunState) -> RunStatus:
     Raises:
         InputError: a record file is damaged.
     """
-    results, failures = record_files(found.paths)
     plan = PlanFiles.open(found.paths, found.shards, lambda _: 0)
     try:
-        history = History.read(map(plan.key, range(len(plan))), results, failures)
+        history = History.read(map(plan.key, range(len(plan))), record_files(found.paths))
     finally:
         plan.close()
     planned = range(len(history))

@@ -6,7 +6,7 @@ Nothing is changed. Memory as `RecordIndex` and `History`: about 250 bytes for e
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -18,11 +18,11 @@ from gym_ray.recording.found import FoundRun, find_run
 from gym_ray.recording.history import History
 from gym_ray.recording.manifest import Digest, read_manifest
 from gym_ray.recording.plan_files import PlanFiles
-from gym_ray.recording.run_files import record_files
+from gym_ray.recording.run_files import RecordFiles, record_files
 from gym_ray.recording.run_lock import holder_of
 from gym_ray.recording.stamps import read_stamps
 from gym_ray.recording.status import RunState, read_status
-from gym_ray.recording.winners import RecordIndex
+from gym_ray.recording.winners import RecordIndex, part_keys
 
 MAX_NAMED = 20
 """Problems of one kind that are listed one by one."""
@@ -142,7 +142,7 @@ def _check_manifests(found: FoundRun, checked: Verification) -> None:
 
 def _damage(paths: RunPaths) -> Iterator[str]:
     """Every line of a record file that is no record."""
-    for path in (path for files in record_files(paths) for path in files):
+    for path in record_files(paths).journals:
         with path.open("rb", 1 << 20) as stream:
             for number, line in enumerate(stream, 1):
                 try:
@@ -157,13 +157,13 @@ def _damage(paths: RunPaths) -> Iterator[str]:
 def _check_plan(plan: PlanFiles, checked: Verification) -> None:
     checked.planned = len(plan)
     counts = Counter(plan.key(number) for number in range(len(plan)))
-    for key in [key for key, count in counts.items() if count > 1][:MAX_NAMED]:
+    for key in [key for key, planned in counts.items() if planned > 1][:MAX_NAMED]:
         checked.problems.append(f"task {key[0]}, rollout {key[1]}: is planned {counts[key]} times")
 
 
 def _check_records(found: FoundRun, plan: PlanFiles, checked: Verification) -> None:
-    results, failures = record_files(found.paths)
-    history = History.read(map(plan.key, range(len(plan))), results, failures, found.paths.attempts)
+    files = record_files(found.paths)
+    history = History.read(map(plan.key, range(len(plan))), files, found.paths.attempts)
     cap = found.manifest.max_rollout_attempts if found.manifest is not None else 3
     for number in range(len(plan)):
         if history.has_result(number):
@@ -179,7 +179,7 @@ def _check_records(found: FoundRun, plan: PlanFiles, checked: Verification) -> N
     if history.strangers:
         checked.problems.append(f"{history.strangers} records are of rollouts that the plan does not have")
     _check_places(found, plan, checked)
-    _check_merged(found.paths, results, checked)
+    _check_merged(found.paths, files, checked)
     _check_status(found.paths, checked)
 
 
@@ -198,9 +198,14 @@ def _check_places(found: FoundRun, plan: PlanFiles, checked: Verification) -> No
                 astray = sum(owners.get((each.task or 0, each.rollout or 0), shard) != shard for each in stamps)
             if astray:
                 checked.problems.append(f"{path}: {astray} records belong to another shard")
+        numbers = count()
+        while (part := names.part(next(numbers))).exists():
+            astray = sum(owners.get(key, shard) != shard for key in part_keys(part))
+            if astray:
+                checked.problems.append(f"{part}: {astray} records belong to another shard")
 
 
-def _check_merged(paths: RunPaths, results: list[Path], checked: Verification) -> None:
+def _check_merged(paths: RunPaths, files: RecordFiles, checked: Verification) -> None:
     """The merged file, if there is one, holds the winning results and nothing else, in order."""
     if paths.is_single or not paths.merged.exists() or checked.holder is not None:
         return
@@ -209,7 +214,7 @@ def _check_merged(paths: RunPaths, results: list[Path], checked: Verification) -
         return  # it is of an earlier moment
     number = 0
     with paths.merged.open("rb", 1 << 20) as merged:
-        for number, line in enumerate(RecordIndex.read(results).lines(), 1):
+        for number, line in enumerate(RecordIndex.read(*files).lines(), 1):
             if merged.readline() != line:
                 checked.problems.append(f"{paths.merged}:{number}: is not the record of a shard file that counts here")
                 return

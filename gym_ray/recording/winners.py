@@ -13,11 +13,14 @@ from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from gym_ray.errors import InputError
 from gym_ray.identity import Origin
 from gym_ray.recording.stamps import Stamps, read_stamps
+
+if TYPE_CHECKING:
+    from gym_ray.recording.parts import PartReader
 
 _BUFFER_BYTES = 1 << 20
 
@@ -37,10 +40,13 @@ class Entry(NamedTuple):
 class RecordIndex:
     """The winning records of a set of files, by (task, rollout)."""
 
-    def __init__(self, files: Iterable[Path], failure_files: Iterable[Path] = ()) -> None:
-        results, failures = sorted(set(files)), sorted(set(failure_files))
-        self._files = (*results, *failures)
-        self._result_files = len(results)
+    def __init__(
+        self, files: Iterable[Path], failure_files: Iterable[Path] = (), part_files: Iterable[Path] = ()
+    ) -> None:
+        results, failures, parts = sorted(set(files)), sorted(set(failure_files)), sorted(set(part_files))
+        self._files = (*results, *failures, *parts)
+        self._result_files, self._line_files = len(results), len(results) + len(failures)
+        self._is_result = bytearray()
         self._tasks, self._rollouts, self._attempts = array("q"), array("q"), array("I")
         self._file_of, self._offsets, self._lengths = array("H"), array("Q"), array("I")
         self._origin_of = array("H")
@@ -56,18 +62,20 @@ class RecordIndex:
         """Rollouts whose record is a failure, since they have no result."""
 
     @classmethod
-    def read(cls, files: Iterable[Path], failure_files: Iterable[Path] = ()) -> Self:
-        """Scan files of results, and files of failures, once; those that do not exist hold none. A result whose reward
-        is null is none.
+    def read(cls, files: Iterable[Path], failure_files: Iterable[Path] = (), part_files: Iterable[Path] = ()) -> Self:
+        """Scan files of results, files of failures, and sealed parts once; those that do not exist hold none.
 
+        A result whose reward is null is none.
         Rows of failure files that are no evidence of an attempt (protocol §7.6), or name no rollout, are passed over.
 
         Raises:
             InputError: a line is not a record; the message names file and line.
         """
-        index = cls((p for p in files if p.exists()), (p for p in failure_files if p.exists()))
-        for number in range(len(index._files)):
+        index = cls((p for p in files if p.exists()), (p for p in failure_files if p.exists()), part_files)
+        for number in range(index._line_files):
             index._scan(number)
+        for number in range(index._line_files, len(index._files)):
+            index._scan_part(number)
         index._choose()
         return index
 
@@ -82,7 +90,7 @@ class RecordIndex:
                 self._tasks[number],
                 self._rollouts[number],
                 self._attempts[number],
-                self._is_result(number),
+                bool(self._is_result[number]),
                 self._origins[self._origin_of[number]],
                 number,
             )
@@ -90,7 +98,7 @@ class RecordIndex:
     @property
     def origins(self) -> tuple[Origin, ...]:
         """Every origin of a winning result, in the order of (task, rollout)."""
-        ids = dict.fromkeys(self._origin_of[number] for number in self._winners if self._is_result(number))
+        ids = dict.fromkeys(self._origin_of[number] for number in self._winners if self._is_result[number])
         return tuple(self._origins[origin] for origin in ids)
 
     def keys(self) -> Iterator[tuple[int, int]]:
@@ -99,6 +107,9 @@ class RecordIndex:
 
     def read_line(self, entry: Entry) -> bytes:
         """The line of a record, line end included. For many records, `lines` is cheaper."""
+        if self._file_of[entry.number] >= self._line_files:
+            with _part(self._files[self._file_of[entry.number]]) as reader:
+                return reader.line(self._offsets[entry.number])
         with self._files[self._file_of[entry.number]].open("rb", 0) as stream:
             return self._line(stream.fileno(), entry.number)
 
@@ -109,27 +120,34 @@ class RecordIndex:
     def keyed_lines(self, origins: Iterable[Origin] | None = None) -> Iterator[tuple[tuple[int, int], bytes]]:
         """As `lines`, each with its (task, rollout)."""
         wanted = self._ids(origins)
+        results = (n for n in self._winners if self._is_result[n] and self._origin_of[n] in wanted)
+        return (((self._tasks[number], self._rollouts[number]), line) for number, line in self._read_lines(results))
+
+    def winning_lines(self) -> Iterator[tuple[bool, bytes]]:
+        """(is a result, line) of every rollout that has a record, sorted by (task, rollout)."""
+        return ((bool(self._is_result[number]), line) for number, line in self._read_lines(iter(self._winners)))
+
+    def _read_lines(self, numbers: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         with ExitStack() as stack:
-            files = [stack.enter_context(path.open("rb", 0)) for path in self._files[: self._result_files]]
-            descriptors = [file.fileno() for file in files]
-            for number in self._winners:
-                if self._is_result(number) and self._origin_of[number] in wanted:
-                    key = self._tasks[number], self._rollouts[number]
-                    yield key, self._line(descriptors[self._file_of[number]], number)
+            files = [stack.enter_context(path.open("rb", 0)) for path in self._files[: self._line_files]]
+            parts = [stack.enter_context(_part(path)) for path in self._files[self._line_files :]]
+            for number in numbers:
+                file = self._file_of[number]
+                if file < self._line_files:
+                    yield number, self._line(files[file].fileno(), number)
+                else:
+                    yield number, parts[file - self._line_files].line(self._offsets[number])
 
     def count(self, origins: Iterable[Origin]) -> int:
         """How many rollouts have a result of one of these origins."""
         wanted = self._ids(origins)
-        return sum(self._is_result(number) and self._origin_of[number] in wanted for number in self._winners)
+        return sum(self._is_result[number] and self._origin_of[number] in wanted for number in self._winners)
 
     def _ids(self, origins: Iterable[Origin] | None) -> frozenset[int]:
         if origins is None:
             return frozenset(range(len(self._origins)))
         known = (self._origin_ids.get((origin.server, origin.agent)) for origin in origins)
         return frozenset(origin_id for origin_id in known if origin_id is not None)
-
-    def _is_result(self, number: int) -> bool:
-        return self._file_of[number] < self._result_files
 
     def _line(self, descriptor: int, number: int) -> bytes:
         line = os.pread(descriptor, self._lengths[number], self._offsets[number])
@@ -148,31 +166,49 @@ class RecordIndex:
                 try:
                     stamps = read_stamps(line)
                     if _is_attempt(stamps) if is_failure else stamps.reward is not None:
-                        self._add(file, offset, len(line), stamps)
+                        agent = stamps.agent.name if stamps.agent is not None else None
+                        key = stamps.task or 0, stamps.rollout or 0, stamps.attempt or 0
+                        self._add(file, offset, len(line), key, (stamps.server, agent), not is_failure)
                 except (ValueError, OverflowError) as error:
                     hint = "" if line.endswith(b"\n") else " (the last line, cut off: continuing the run repairs it)"
                     raise InputError(f"{path}:{number}: expected a record, found damage: {error}{hint}") from None
                 offset += len(line)
 
-    def _add(self, file: int, offset: int, length: int, stamps: Stamps) -> None:
-        origin = (stamps.server, stamps.agent.name if stamps.agent is not None else None)
+    def _scan_part(self, file: int) -> None:
+        with _part(self._files[file]) as reader:
+            for row in reader.scan():
+                has_key = row.task is not None and row.rollout is not None
+                if row.is_evidence and (has_key or row.is_result):
+                    key = row.task or 0, row.rollout or 0, row.attempt
+                    self._add(file, row.position, 0, key, (row.server, row.agent), row.is_result)
+
+    def _add(
+        self,
+        file: int,
+        offset: int,
+        length: int,
+        key: tuple[int, int, int],
+        origin: tuple[str | None, str | None],
+        is_result: bool,
+    ) -> None:
         origin_id = self._origin_ids.get(origin)
         if origin_id is None:
             origin_id = self._origin_ids[origin] = len(self._origins)
             self._origins.append(Origin(*origin))
-        self._tasks.append(stamps.task or 0)
-        self._rollouts.append(stamps.rollout or 0)
-        self._attempts.append(stamps.attempt or 0)
+        self._tasks.append(key[0])
+        self._rollouts.append(key[1])
+        self._attempts.append(key[2])
         self._file_of.append(file)
         self._offsets.append(offset)
         self._lengths.append(length)
         self._origin_of.append(origin_id)
+        self._is_result.append(is_result)
 
     def _choose(self) -> None:
         """Sort all records, the best of each rollout first, and keep that one. Sorting is stable."""
         order = list(range(len(self._tasks)))
         order.sort(key=self._attempts.__getitem__, reverse=True)
-        order.sort(key=self._is_result, reverse=True)
+        order.sort(key=self._is_result.__getitem__, reverse=True)
         order.sort(key=self._rollouts.__getitem__)
         order.sort(key=self._tasks.__getitem__)
         key: tuple[int, int] | None = None
@@ -180,10 +216,35 @@ class RecordIndex:
             previous, key = key, (self._tasks[number], self._rollouts[number])
             if key != previous:
                 self._winners.append(number)
-                self.results += self._is_result(number)
-            else:
-                self.duplicates += self._is_result(number)
+                self.results += self._is_result[number]
+            elif not self._is_copy(number, self._winners[-1]):
+                self.duplicates += self._is_result[number]
         self.failures = len(self._winners) - self.results
+
+    def _is_copy(self, number: int, winner: int) -> bool:
+        """True for a record that was sealed and is still in its journal, because a crash came between."""
+        is_sealed = self._file_of[number] >= self._line_files
+        return (
+            self._attempts[number] == self._attempts[winner]
+            and self._is_result[number] == self._is_result[winner]
+            and is_sealed != (self._file_of[winner] >= self._line_files)
+        )
+
+
+def part_keys(path: Path) -> Iterator[tuple[int, int]]:
+    """The (task, rollout) of every record of a sealed part.
+
+    Raises:
+        InputError: the part is damaged.
+    """
+    with _part(path) as reader:
+        yield from ((row.task or 0, row.rollout or 0) for row in reader.scan())
+
+
+def _part(path: Path) -> "PartReader":
+    from gym_ray.recording.parts import PartReader  # noqa: PLC0415 - pyarrow is for runs that have parts
+
+    return PartReader(path)
 
 
 def _is_attempt(stamps: Stamps) -> bool:

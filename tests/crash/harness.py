@@ -1,6 +1,6 @@
 """Kills a real run with SIGKILL at random moments, continues it, and checks after each kill that nothing is lost.
 
-    python -m tests.crash.harness --kills 50 --seed 1 [--executor ray] [--no-replay]
+    python -m tests.crash.harness --kills 50 --seed 1 [--executor ray] [--no-replay] [--format parquet]
 
 After every kill: what had a result has the same one, every record is whole but perhaps the last of a file, and the
 equation adds up. At the end: every rollout has one result, no attempt number was executed twice, and nothing that had
@@ -25,6 +25,7 @@ import psutil
 
 from gym_ray.example import LatencyRange, LedgerOptions, Profile, example_in_thread, example_rows
 from gym_ray.paths import RunPaths
+from gym_ray.recording.parts import read_lines
 from gym_ray.recording.run_files import record_files
 from gym_ray.recording.stamps import read_stamps
 from gym_ray.recording.verification import verify_run
@@ -45,6 +46,7 @@ class Trial:
     ledger: Path
     executor: str
     replays: bool
+    record_format: str
     tasks: int
     repeats: int
     random: random.Random
@@ -64,7 +66,7 @@ class Trial:
             sys.executable, "-m", "gym_ray", "run", "-i", str(self.folder / "rows.jsonl"), "--head", self.head,
             "-o", str(self.paths.merged), "--num-repeats", str(self.repeats), "--concurrency", "16", "--resume",
             "--shards", str(self.random.randint(1, 4)), "--executor", self.executor, "--display", "none",
-            f"+retry_requests={str(self.replays).lower()}",
+            f"+retry_requests={str(self.replays).lower()}", "--format", self.record_format, "+part_bytes=60000",
         ]  # fmt: skip
         with (self.folder / "log.txt").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -106,12 +108,21 @@ class Trial:
     def _results(self) -> dict[Key, bytes]:
         """Whole results by rollout; fails if one is there twice or a line inside a file is damaged."""
         found: dict[Key, bytes] = {}
-        for path in record_files(self.paths)[0]:
+        files = record_files(self.paths)
+        for part in files.parts:
+            for is_result, line in read_lines(part):
+                if is_result:
+                    key = _key(line)
+                    assert key not in found, f"{key} has two results in parts"
+                    found[key] = line
+        sealed = dict(found)
+        for path in files.results:
             for line in path.read_bytes().splitlines(keepends=True):
                 if not line.endswith(b"\n"):
                     continue  # the cut tail of a file
-                stamps = read_stamps(line)
-                key = (stamps.task or 0, stamps.rollout or 0)
+                key = _key(line)
+                if sealed.get(key) == line:
+                    continue  # sealed, and killed before the journal was emptied; or both were asked for
                 assert key not in found, f"{key} has two results"
                 found[key] = line
         return found
@@ -121,7 +132,15 @@ class Trial:
         return [(each["task"], each["rollout"], each["attempt"]) for each in lines]
 
 
-def run_trial(kills: int, seed: int, *, executor: str = "local", replays: bool = True, folder: Path) -> Trial:
+def run_trial(
+    kills: int,
+    seed: int,
+    *,
+    executor: str = "local",
+    replays: bool = True,
+    record_format: str = "jsonl",
+    folder: Path,
+) -> Trial:
     """Kill a run `kills` times, then let it end; raises AssertionError for anything that is not as it must be."""
     chance = random.Random(seed)
     tasks = 40
@@ -130,7 +149,7 @@ def run_trial(kills: int, seed: int, *, executor: str = "local", replays: bool =
     ledger = folder / "executions.jsonl"
     repeats = max(4, kills * 3 * (1 if executor == "local" else 2))
     with example_in_thread(Profile(latency=LATENCY), ledger=LedgerOptions(path=ledger)) as served:
-        trial = Trial(folder, served.head_address, ledger, executor, replays, tasks, repeats, chance)
+        trial = Trial(folder, served.head_address, ledger, executor, replays, record_format, tasks, repeats, chance)
         started_at = time.monotonic()
         while trial.kills < kills and time.monotonic() - started_at < GIVE_UP_AFTER * max(1, kills // 20):
             code = trial.invoke(chance.uniform(0.2, MAX_LIFE_S[executor]))
@@ -142,6 +161,11 @@ def run_trial(kills: int, seed: int, *, executor: str = "local", replays: bool =
         assert code == 0, f"exit code {code}: {(folder / 'log.txt').read_text()[-2000:]}"
         trial.check_end()
     return trial
+
+
+def _key(line: bytes) -> Key:
+    stamps = read_stamps(line)
+    return stamps.task or 0, stamps.rollout or 0
 
 
 def _kill_all(process: "subprocess.Popen[bytes]") -> None:
@@ -166,10 +190,16 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--executor", choices=("local", "ray"), default="local")
     parser.add_argument("--no-replay", action="store_true")
+    parser.add_argument("--format", choices=("jsonl", "parquet", "both"), default="jsonl")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gym-ray-crash-") as folder:
         trial = run_trial(
-            asked.kills, asked.seed, executor=asked.executor, replays=not asked.no_replay, folder=Path(folder)
+            asked.kills,
+            asked.seed,
+            executor=asked.executor,
+            replays=not asked.no_replay,
+            record_format=asked.format,
+            folder=Path(folder),
         )
         planned = trial.tasks * trial.repeats
     sys.stdout.write(f"{trial.kills} kills, {planned} rollouts: each has one result, no attempt ran twice\n")

@@ -9,6 +9,7 @@ import pytest
 from gym_ray.errors import InputError
 from gym_ray.recording.attempts import AttemptLog, Ended, Started, read_attempts
 from gym_ray.recording.history import History
+from gym_ray.recording.run_files import RecordFiles
 from tests.recording.files import record
 
 PLAN = [(task, 0) for task in range(4)]
@@ -25,7 +26,7 @@ def past(folder: Path, results: bytes = b"", failures: bytes = b"", log: Path | 
     good, bad = folder / "r-0.jsonl", folder / "r-0_failures.jsonl"
     good.write_bytes(results)
     bad.write_bytes(failures)
-    return History.read(PLAN, [good], [bad], log)
+    return History.read(PLAN, RecordFiles([good], [bad], []), log)
 
 
 def test_a_result_stands_whatever_its_reward_and_null_is_none(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from gym_ray.recording.part_schema import PART_SCHEMA, Facts
 from gym_ray.recording.parts import MAX_GROUP_BYTES, MAX_GROUP_ROWS, PartReader, PartRow, read_lines, write_part
 from tests.recording.files import on_disk, record
 
-
 AllFacts = Mapping[tuple[int, int, int], Facts]
 
 
@@ -143,9 +142,13 @@ def test_the_columns_say_what_the_record_and_the_driver_say(tmp_path: Path) -> N
 
 
 def test_a_failure_has_its_class_kind_and_finality(tmp_path: Path) -> None:
-    typed = {keys.FAILURE_RECORD: {"failure": {"failure_kind": "agent_timeout"}}}
-    fields = {keys.FAILURE_CLASS: "agent_run_error", keys.FAILURE_TERMINAL: True, keys.FAILURE_SENDS: 2}
-    row = row_of(tmp_path, record(0, failure_kind="own", **fields, **typed), is_result=False)
+    fields: dict[str, Any] = {
+        keys.FAILURE_CLASS: "agent_run_error",
+        keys.FAILURE_TERMINAL: True,
+        keys.FAILURE_SENDS: 2,
+        keys.FAILURE_RECORD: {"failure": {"failure_kind": "agent_timeout"}},
+    }
+    row = row_of(tmp_path, record(0, failure_kind="own", **fields), is_result=False)
     assert (row["failure_class"], row["failure_kind"], row["terminal"], row["sends"]) == (
         "agent_run_error",
         "agent_timeout",
@@ -186,6 +189,7 @@ def test_what_is_no_evidence_of_an_attempt_is_told_apart(
 ) -> None:
     row = row_of(tmp_path, b"{%b}" % fields, is_result=is_result)
     assert row["is_evidence"] is is_evidence
+    assert row["reward"] == (1.0 if fields == b'"reward":1' else None)
 
 
 def test_values_of_an_unusual_type_count_as_absent(tmp_path: Path) -> None:

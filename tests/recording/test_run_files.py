@@ -59,7 +59,7 @@ def test_the_stem_is_taken_literally(tmp_path: Path) -> None:
 
 def test_record_files_are_told_by_kind(tmp_path: Path) -> None:
     a_run(run_paths(tmp_path))
-    results, failures = record_files(run_paths(tmp_path))
+    results, failures, _ = record_files(run_paths(tmp_path))
     assert [path.name for path in results] == ["rollouts-0.jsonl", "rollouts-1.jsonl"]
     assert [path.name for path in failures] == ["rollouts-0_failures.jsonl", "rollouts-1_failures.jsonl"]
 

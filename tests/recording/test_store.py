@@ -43,8 +43,7 @@ class Store(RuleBasedStateMachine):
     def resume(self) -> None:
         """Open the folder as a continued run does, and compare what it finds with the model."""
         self.recorder = Recorder.open(self.paths, SHARDS)
-        results, failures = record_files(self.paths)
-        history = History.read(((number, 0) for number in range(PLANNED)), results, failures, self.paths.attempts)
+        history = History.read(((n, 0) for n in range(PLANNED)), record_files(self.paths), self.paths.attempts)
         self.log = AttemptLog(self.paths.attempts)
         for number in range(PLANNED):
             assert history.has_result(number) == (number in self.results)

@@ -1,0 +1,378 @@
+"""A whole run in one process: whoever claims, gives up or closes, and whatever dies, each rollout is counted once."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from gym_ray.actors.driver import Driver
+from gym_ray.actors.spec import RunSpec
+from gym_ray.completions import Claim, Pair, RolloutCompletions
+from gym_ray.dispatch.admission import Lease
+from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.dispatch.exchange import CompletionHeader
+from gym_ray.errors import ShardLostError
+from gym_ray.identity import read_identity
+from gym_ray.meanings import plain_result
+from gym_ray.outcomes.judge import internal_fault, judge
+from gym_ray.outcomes.outcome import Outcome, OutcomeKind
+from gym_ray.outcomes.reply import Answered
+from gym_ray.sessions import DriverSession
+from tests.actors.fakes import SERVER, World, driver_spec, rows
+from tests.virtual import VirtualLoop
+
+T = TypeVar("T")
+
+RUN = "r"
+PATIENCE_S = 300.0
+"""Nothing in here takes that long on the virtual clock, except what hangs."""
+SHARDS = 2
+
+
+class OneThreadLoop(VirtualLoop):
+    """Runs the work of threads at once: a clock that jumps would not wait for another thread."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - it is raised in whoever awaits the work
+            future.set_exception(error)
+        return future
+
+
+class CommandedWorld(World):
+    """Attempts that end when the test says so, and how it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: dict[int, asyncio.Future[str]] = {}
+        self.ended: set[int] = set()
+        """Rollouts that have an outcome which no death of a shard has taken away so far."""
+
+    async def execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
+        header, identity = lease.header, read_identity(lease.line)
+        assert header.number not in self.running, "one rollout runs twice at a time"
+        self.executions[header.number] += 1
+        self.running[header.number] = asyncio.get_running_loop().create_future()
+        try:
+            how = await self.running[header.number]
+        finally:
+            del self.running[header.number]
+        match how:
+            case "result":
+                outcome = Outcome(OutcomeKind.RESULT, b'{"number":%d}' % header.number)
+            case "failure":
+                reply = Answered(500, b"it broke", "http://127.0.0.1:1/run")
+                outcome = judge(identity, header.attempt, SERVER, reply, header.run)
+            case _:
+                outcome = internal_fault(identity, header.attempt, SERVER, RuntimeError("a bug"), header.run)
+        self.ended.add(header.number)
+        return (
+            CompletionHeader(
+                header.run, header.number, header.attempt, int(outcome.kind), len(outcome.record), 0, 1000.0, None,
+                False, outcome.failure_class, outcome.terminal, None, 1,
+            ),
+            outcome.record,
+        )  # fmt: skip
+
+
+class ClosingModel(RuleBasedStateMachine):
+    """Positions of rows are what is counted: which have arrived at the iterator, and who got them."""
+
+    @initialize(
+        planned=st.integers(0, 12),
+        max_resident=st.none() | st.integers(1, 4),
+        slots=st.none() | st.integers(1, 4),
+        cap=st.integers(2, 8),
+        budget_s=st.none() | st.sampled_from([0.0, 20.0, 60.0]),
+        retries=st.booleans(),
+        routes=st.booleans(),
+    )
+    def begin(
+        self,
+        planned: int,
+        max_resident: int | None,
+        slots: int | None,
+        cap: int,
+        budget_s: float | None,
+        retries: bool,
+        routes: bool,
+    ) -> None:
+        self.planned, self.max_resident, self.slots = planned, max_resident, slots
+        self.world = CommandedWorld()
+        self.arrived: list[int] = []
+        self.position_of: dict[int, int] = {}
+        self.claimed: list[int] = []
+        self.drained: list[int] = []
+        self.lost: ShardLostError | None = None
+        self.withheld: set[int] = set()
+        self.unasked: list[Claim] = []
+        self.asking: list[asyncio.Task[None]] = []
+        self.closing: asyncio.Task[None] | None = None
+        self.ended_before_closing: set[int] = set()
+        self.drains = self.has_died_since_closing = False
+        self.executed_when_closed: int | None = None
+        self.runner = asyncio.Runner(loop_factory=OneThreadLoop)
+        self.semaphore = None if slots is None else asyncio.Semaphore(slots)
+        self.spec = RunSpec(
+            run_id=RUN,
+            agent_servers={"agent": 0},
+            deliver=True,
+            is_plain=True,
+            is_open_ended=True,
+            aggregate=False,
+            retry_requests=retries,
+            dispatch_budget_s=budget_s,
+        )
+        self.routes = routes
+        self.run(self._begin(cap))
+
+    async def _begin(self, cap: int) -> None:
+        loop = asyncio.get_running_loop()
+        self.driver = driver = Driver(driver_spec(shards=SHARDS, cap=cap), self.world.spawn, clock=loop.time)
+        await driver.start()
+
+        async def started() -> Driver:
+            return driver
+
+        session = DriverSession(started, self.spec, rows(self.planned), self._meaning)
+        self.completions = RolloutCompletions(
+            [{"position": position} for position in range(self.planned)],
+            session,
+            max_resident=self.max_resident,
+            semaphore=self.semaphore,
+        )
+
+    def _meaning(self, position: int, delivery: Delivery) -> Any:
+        self.arrived.append(position)
+        if delivery.header.kind == OutcomeKind.WITHHELD:
+            self.withheld.add(position)
+        result = plain_result(delivery, read_identity(delivery.line), routes=self.routes)
+        if isinstance(result, BaseException):
+            self.errors = [*getattr(self, "errors", []), result]  # kept alive, so that its id stays its own
+            self.position_of[id(result)] = position
+        return result
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(main)
+
+    # What the caller does
+
+    @rule(pause=st.integers(0, 4))
+    def take_an_awaitable(self, pause: int) -> None:
+        async def take() -> None:
+            with contextlib.suppress(StopIteration):
+                self.unasked.append(next(self.completions))
+            await self._pass(pause)
+
+        self.run(take())
+
+    @precondition(lambda self: self.unasked)
+    @rule(data=st.data(), pause=st.integers(0, 4))
+    def await_it(self, data: st.DataObject, pause: int) -> None:
+        claim = self.unasked.pop(data.draw(st.integers(0, len(self.unasked) - 1)))
+
+        async def ask() -> None:
+            self.asking.append(asyncio.ensure_future(self._ask(claim)))
+            await self._pass(pause)
+
+        self.run(ask())
+
+    @precondition(lambda self: any(not task.done() for task in self.asking))
+    @rule(data=st.data(), pause=st.integers(0, 4))
+    def give_up(self, data: st.DataObject, pause: int) -> None:
+        task = data.draw(st.sampled_from([task for task in self.asking if not task.done()]))
+
+        async def cancel() -> None:
+            task.cancel()
+            await self._pass(pause)
+
+        self.run(cancel())
+
+    @precondition(lambda self: self.closing is None)
+    @rule(drains=st.booleans(), pause=st.integers(0, 4))
+    def close(self, drains: bool, pause: int) -> None:
+        async def close() -> None:
+            self.drains, self.ended_before_closing = drains, set(self.world.ended)
+            self.closing = asyncio.ensure_future(self._close(drains))
+            await self._pass(pause)
+
+        self.run(close())
+
+    @precondition(lambda self: self.closing is not None)
+    @rule()
+    def close_again(self) -> None:
+        async def again() -> None:
+            async with asyncio.timeout(PATIENCE_S):
+                assert await self.completions.aclose_and_drain() == []
+                await self.completions.aclose()
+            assert self.closing is not None
+            assert self.closing.done() or self.drains
+
+        self.run(again())
+
+    # What happens to it
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data(), how=st.sampled_from(["result", "result", "failure", "exception"]), pause=st.integers(0, 4))
+    def end_an_attempt(self, data: st.DataObject, how: str, pause: int) -> None:
+        attempt = self.world.running[data.draw(st.sampled_from(sorted(self.world.running)))]
+
+        async def end() -> None:
+            if not attempt.done():
+                attempt.set_result(how)
+            await self._pass(pause)
+
+        self.run(end())
+
+    @rule(seconds=st.sampled_from([0.001, 0.01, 0.1, 2.0, 30.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.run(asyncio.sleep(seconds))
+
+    @rule(slot=st.integers(0, SHARDS - 1), pause=st.integers(0, 4))
+    def a_shard_dies(self, slot: int, pause: int) -> None:
+        shard = [shard for shard in self.world.shards if shard.slot == slot][-1]
+
+        async def die() -> None:
+            await shard.die()
+            self.has_died_since_closing |= self.closing is not None
+            self.world.ended.intersection_update(self.arrived)  # what was not handed over yet may be run again
+            await self._pass(pause)
+
+        self.run(die())
+
+    async def _pass(self, pause: int) -> None:
+        """Let a few steps of others happen, or with 4 everything that takes no longer than a batch lingers."""
+        if pause == 4:
+            await asyncio.sleep(0.1)
+            return
+        for _ in range(pause):
+            await asyncio.sleep(0)
+
+    async def _ask(self, claim: Claim) -> None:
+        was_closed = self.closing is not None
+        try:
+            pair = await claim
+        except ShardLostError as error:
+            self.lost = error
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:  # noqa: BLE001 - the failure of a rollout, or a fault that the look-up shows
+            self.claimed.append(self.position_of[id(error)])
+        else:
+            assert not (was_closed and self.max_resident is not None), "a closed bounded iterator hands out nothing"
+            self.claimed.append(self._position(pair))
+
+    async def _close(self, drains: bool) -> None:
+        if drains:
+            for future in await self.completions.aclose_and_drain():
+                assert future.done()
+                error = future.exception()
+                self.drained.append(self._position(future.result()) if error is None else self.position_of[id(error)])
+        else:
+            await self.completions.aclose()
+        self.executed_when_closed = self.world.executions.total()
+        assert not self.world.running, "a closed iterator has nothing in flight"
+
+    def _position(self, pair: Pair) -> int:
+        row, result = pair
+        position = int(row["position"])
+        assert result.get("number", position) == position
+        assert ("_ng_dispatch_drained" in result) == (position in self.withheld)
+        return position
+
+    # What is always true
+
+    @invariant()
+    def every_outcome_goes_to_one_place(self) -> None:
+        gone = self.claimed + self.drained
+        assert len(set(self.arrived)) == len(self.arrived)
+        assert len(set(gone)) == len(gone)
+        assert set(gone) <= set(self.arrived)
+        assert not self.withheld & set(self.world.executions)
+
+    @invariant()
+    def no_more_than_the_bound_is_resident(self) -> None:
+        if self.max_resident is not None:
+            assert len(self.world.executions.keys() | self.arrived) - len(self.claimed) <= self.max_resident
+
+    @invariant()
+    def no_more_than_the_semaphore_allows_is_in_flight(self) -> None:
+        if self.slots is not None:
+            assert len(self.world.running) <= self.slots
+
+    @invariant()
+    def nothing_starts_once_it_is_closed(self) -> None:
+        if self.executed_when_closed is not None:
+            assert self.world.executions.total() == self.executed_when_closed
+
+    @invariant()
+    def the_ledger_adds_up(self) -> None:
+        async def progress() -> None:
+            with contextlib.suppress(KeyError):  # not opened yet, or forgotten
+                now = (await self.driver.poll(RUN, 0.0)).progress
+                assert now.planned <= self.planned
+                assert now.results + now.failures + now.drained + now.omitted + now.owed == now.planned
+                assert len(self.arrived) <= now.results + now.failures + now.drained
+                assert 0 <= now.in_flight <= now.owed
+
+        self.run(progress())
+
+    def teardown(self) -> None:
+        if not hasattr(self, "runner"):
+            return
+        try:
+            self.run(self._finish())
+        finally:
+            self.runner.close()
+
+    async def _finish(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            if self.closing is None:
+                await self._use_up()
+            else:
+                await self.closing
+            self._check_closing()
+            await self.completions.aclose()
+        for claim in self.unasked:
+            self.asking.append(asyncio.ensure_future(self._ask(claim)))
+        await asyncio.sleep(0.1)
+        assert all(task.done() for task in self.asking), "an awaitable hangs"
+        await asyncio.gather(*self.asking)
+        self.every_outcome_goes_to_one_place()
+        if self.semaphore is not None:
+            for _ in range(self.slots or 0):
+                assert not self.semaphore.locked()
+                await self.semaphore.acquire()
+            assert self.semaphore.locked()
+        await self.driver.aclose()
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "a task has no owner that joins it"
+
+    async def _use_up(self) -> None:
+        """Claim whatever is left, while every attempt ends well."""
+        for claim in [*self.unasked, *self.completions]:
+            self.asking.append(asyncio.ensure_future(self._ask(claim)))
+        self.unasked = []
+        while any(not task.done() for task in self.asking):
+            for attempt in list(self.world.running.values()):
+                if not attempt.done():
+                    attempt.set_result("result")
+            await asyncio.sleep(0.1)
+
+    def _check_closing(self) -> None:
+        if self.lost is not None:
+            return
+        if self.closing is None:
+            given_up = [task for task in self.asking if task.cancelled()]
+            assert sorted(self.arrived) == list(range(self.planned)), given_up
+        elif not self.has_died_since_closing:
+            assert self.ended_before_closing <= set(self.arrived)
+
+
+TestClosingModel = ClosingModel.TestCase
+TestClosingModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
