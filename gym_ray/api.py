@@ -138,6 +138,7 @@ class RolloutRunner:
             if self._driver is None:
                 config = self.config
                 shard = ShardSpec(
+                    capture_dir=self._entered_deployment.model_call_capture_dir,
                     servers=tuple(self._entered_deployment.environment_servers.values()),
                     retry_budget_s=config.retry_budget_s,
                     max_connections=config.cap if config.executor == "local" else -(-config.cap // config.shards),

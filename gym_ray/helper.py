@@ -18,13 +18,14 @@ from gym_ray.config import Executor
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.merged import load_deployment
 from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.enrichment.enrich import Payloads
 from gym_ray.errors import ConfigError
 from gym_ray.identity import read_identity
 from gym_ray.meanings import enriched_result, plain_result, typed_result
 from gym_ray.outcomes.failure_record import is_episode_id
 from gym_ray.planning.examples import preprocess_examples
 from gym_ray.planning.given import GivenRow, given_rows
-from gym_ray.recorded_calls import check_recording, named_for_run, recorded, refuse_capture
+from gym_ray.recorded_calls import check_recording, named_for_run, recorded
 from gym_ray.sessions import DriverSession
 
 DEFAULT_MAX_IN_FLIGHT: Final = 1024
@@ -162,8 +163,10 @@ class RolloutCollectionHelper:
             enrich_results: return what a collection records, on copies of the rows that name this call's run: validated
                 results with their identity stamps; with `route_failures_to_sidecar` a failed `/run` is a typed
                 `RolloutFailureRecord`. Rows without an identity keep the plain dispatch.
-            include_model_call_payloads, delete_model_call_capture: what becomes of captured model calls. Deployments
-                that capture them (`observability_enabled`) are refused: they are not merged yet.
+                Where the deployment captures model calls (`observability_enabled`), results hold them
+                (`ng_model_call_capture`), with the trajectory and the performance derived from them.
+            include_model_call_payloads: keep request and response bodies of captured calls.
+            delete_model_call_capture: remove a rollout's capture file once it is merged; needs the bodies kept.
             record_output_dir, record_shard: also write each rollout into this folder, as `rollouts-<shard>.jsonl` with
                 its sidecar, its materialized inputs, its manifest and its status; a run with these materialized inputs
                 as input and `--resume` continues it. Implies `enrich_results`. A rollout is recorded once.
@@ -195,8 +198,9 @@ class RolloutCollectionHelper:
         )
         planned = None
         if enrich_results or record_output_dir is not None:
-            refuse_capture(client.deployment)
             run_id = secrets.token_hex(4)
+            payloads: Payloads = "keep" if include_model_call_payloads else "drop"
+            spec = replace(spec, enrichment=(payloads, delete_model_call_capture))
             if record_output_dir is not None and record_shard is not None:
                 rows, spec, planned = recorded(
                     rows, spec, record_output_dir, record_shard, client.deployment,
@@ -316,16 +320,17 @@ class RolloutCollectionHelper:
         if max_resident_tasks is not None and max_resident_tasks < 1:
             raise ConfigError(f"max_resident_tasks must be at least 1, found {max_resident_tasks}")
         servers = tuple(client.deployment.environment_servers.values())
+        capture_dir = client.deployment.model_call_capture_dir
 
         async def driver() -> DriverHandle:
-            return await self._driver(servers)
+            return await self._driver(servers, capture_dir)
 
         session = DriverSession(driver, spec, [given.line for given in rows], meaning, planned)
         return RolloutCompletions(
             [given.row for given in rows], session, max_resident=max_resident_tasks, semaphore=semaphore
         )
 
-    async def _driver(self, servers: tuple[Any, ...]) -> DriverHandle:
+    async def _driver(self, servers: tuple[Any, ...], capture_dir: str | None) -> DriverHandle:
         """The warm driver for these servers; the first call starts it."""
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
@@ -335,16 +340,19 @@ class RolloutCollectionHelper:
             )
         self._loop = loop
         async with self._starting:
-            if servers not in self._drivers:
+            key = servers, capture_dir
+            if key not in self._drivers:
                 connections = (
                     self._max_in_flight if self._executor == "local" else -(-self._max_in_flight // self._shards)
                 )
-                shard = ShardSpec(servers=servers, retry_budget_s=None, max_connections=connections)
+                shard = ShardSpec(
+                    servers=servers, retry_budget_s=None, max_connections=connections, capture_dir=capture_dir
+                )
                 spec = DriverSpec(shard=shard, shards=self._shards, cap=self._max_in_flight)
-                self._drivers[servers] = await self._stack.enter_async_context(
+                self._drivers[key] = await self._stack.enter_async_context(
                     started_driver(spec, self._executor, self._ray_address)
                 )
-            return self._drivers[servers]
+            return self._drivers[key]
 
 
 def _closing(loop: BackgroundLoop, completions: RolloutCompletions) -> Iterator[tuple[dict[str, Any], Any]]:

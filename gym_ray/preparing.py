@@ -230,6 +230,7 @@ class _Preparation:
             record_shards=config.shards,
             max_attempts=self._max_attempts or DEFAULT_MAX_ATTEMPTS,
             policy=policy_of(config),
+            enrichment=("move", False),
             checks_quality=not config.disable_health_check,
             record_format=config.record_format,
             part_bytes=config.part_bytes,

@@ -30,19 +30,6 @@ def check_recording(directory: str | Path | None, shard: int | str | None, *, re
         raise ConfigError("record_omitted_rollouts needs record_output_dir and record_shard")
 
 
-def refuse_capture(deployment: Deployment) -> None:
-    """Refuse a deployment whose captured model calls would have to be merged into results.
-
-    Raises:
-        ConfigError: it captures them.
-    """
-    if deployment.observability_enabled:
-        raise ConfigError(
-            "enrich_results: captured model calls (observability_enabled) are not merged by this version of gym_ray; "
-            "switch observability off, or call without enrich_results and recording; nothing was sent"
-        )
-
-
 def named_for_run(given: GivenRow, run_id: str) -> GivenRow:
     """A copy whose rollout id is its own id with the id of the run before it; a row without an id stays as it is.
 

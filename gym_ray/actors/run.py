@@ -161,6 +161,7 @@ class Run:
                 timeout_s=spec.rollout_timeout_s,
                 is_plain=spec.is_plain or (spec.is_enriched and not self._has_id(number)),
                 counts_tokens=self.budget.counts_tokens,
+                enrichment=spec.enrichment,
             )
             yield header, line
 

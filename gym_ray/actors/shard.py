@@ -5,20 +5,31 @@ attempt, our own bugs included, is written into its record.
 """
 
 import asyncio
+import logging
 import time
+from dataclasses import replace
+from pathlib import Path
 
+from gym_ray import keys
 from gym_ray.actors.descriptors import make_room
 from gym_ray.actors.spec import ShardSpec
 from gym_ray.dispatch.admission import Lease
 from gym_ray.dispatch.exchange import CompletionHeader, LeaseHeader, StepAnswer, StepRequest
 from gym_ray.dispatch.loop import ShardLoop
+from gym_ray.enrichment.capture_files import delete_capture_files, read_capture_file
+from gym_ray.enrichment.enrich import Enrichment, enriched
 from gym_ray.environment.client import EnvironmentClient
 from gym_ray.environment.requests import run_body
-from gym_ray.identity import RowIdentity, read_identity
+from gym_ray.identity import RowIdentity, capture_key, read_identity
 from gym_ray.outcomes.judge import internal_fault, judge
 from gym_ray.outcomes.outcome import Outcome, OutcomeKind
 from gym_ray.outcomes.reply import Answered, Unanswered
 from gym_ray.outcomes.usage import total_tokens
+
+logger = logging.getLogger("gym_ray.shard")
+
+_NO_RESULT = frozenset({keys.AGENT_REQUEST_FAILED, keys.AGENT_RUN_ERROR, keys.ENVIRONMENT_SERVER_FAILED})
+"""Classes of failures that nothing can be told of."""
 
 
 class Shard:
@@ -47,6 +58,30 @@ class Shard:
         for client in self._clients.values():
             await client.aclose()
 
+    def _clear_captures(self, identity: RowIdentity, attempt: int) -> None:
+        """What was captured under this number belongs to a try that has left no record."""
+        if identity.own_id is not None and self._spec.capture_dir is not None:
+            delete_capture_files(Path(self._spec.capture_dir), capture_key(identity.own_id, attempt))
+
+    def _enriched(self, outcome: Outcome, lease: Lease, identity: RowIdentity, latency_ms: float) -> Outcome:
+        """The outcome with its record enriched; as it is if that fails, for a record must not be lost for it."""
+        directory, header = self._spec.capture_dir, lease.header
+        if identity.own_id is None or header.enrichment is None:
+            return outcome
+        enrichment = Enrichment(*header.enrichment)  # type: ignore[arg-type]  # what `RunSpec` allows
+        key = capture_key(identity.own_id, header.attempt)
+        try:
+            captured = None if directory is None else read_capture_file(Path(directory), key)
+            record = enriched(outcome.record, lease.line, identity, key, captured, latency_ms, enrichment.payloads)
+            if directory is not None and enrichment.deletes:
+                delete_capture_files(Path(directory), key)
+        except Exception as error:  # noqa: BLE001 - see above
+            logger.warning(
+                "rollout %s is recorded without its captured calls: %s: %s", key, type(error).__name__, error
+            )
+            return outcome
+        return replace(outcome, record=record, reply_bytes=0)
+
     async def _execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
         header, started_at = lease.header, time.perf_counter()
         server = self._spec.servers[header.server]
@@ -54,6 +89,8 @@ class Shard:
         try:
             identity = read_identity(lease.line)
             body = run_body(lease.line, identity, header.attempt)
+            if header.enrichment is not None and self._spec.capture_dir is not None:
+                await asyncio.to_thread(self._clear_captures, identity, header.attempt)
             client = self._clients[header.retry_requests]
             reply: Answered | Unanswered = await client.post_run(server.base_url, body, timeout_s=header.timeout_s)
             sends = reply.sends
@@ -64,6 +101,8 @@ class Shard:
                 outcome = Outcome(OutcomeKind.RESULT, reply.body)
             else:
                 outcome = judge(identity, header.attempt, server, reply, header.run)
+                if header.enrichment is not None and _may_be_enriched(outcome, self._spec.capture_dir):
+                    outcome = await asyncio.to_thread(self._enriched, outcome, lease, identity, latency_ms)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - a SystemExit here would hang the actor, a bug would lose a rollout
@@ -71,6 +110,14 @@ class Shard:
             outcome = internal_fault(identity, header.attempt, server, error, header.run)
         tokens = outcome.tokens if tokens is None else tokens
         return _completion(header, outcome, latency_ms, sends, tokens), outcome.record
+
+
+def _may_be_enriched(outcome: Outcome, capture_dir: str | None) -> bool:
+    """True if an environment has answered, and something is known beside its answer."""
+    is_answered = outcome.kind == OutcomeKind.RESULT or (
+        outcome.kind == OutcomeKind.FAILURE and outcome.failure_class not in _NO_RESULT
+    )
+    return is_answered and (capture_dir is not None or outcome.has_observations)
 
 
 def _completion(

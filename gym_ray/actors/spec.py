@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gym_ray.aggregation.policy import Policy
 from gym_ray.config import RecordFormat
 from gym_ray.deployment.servers import EnvironmentServer
+from gym_ray.enrichment.enrich import Payloads
 from gym_ray.paths import RunPaths
 from gym_ray.recording.journal import SEAL_BYTES
 from gym_ray.recording.manifest import Identity
@@ -21,6 +22,8 @@ class ShardSpec:
     retry_budget_s: float | None
     max_connections: int
     """Most attempts that will ever be in flight in this shard; it makes room for as many sockets, or refuses."""
+    capture_dir: str | None = None
+    """Where model servers capture their calls; None if they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class RunSpec:
     """Deliver results as the servers' own replies, byte for byte; nothing is recorded."""
     is_enriched: bool = False
     """As `is_plain`, but only for rows that have no rollout id; the others become records."""
+    enrichment: tuple[Payloads, bool] | None = None
+    """Merge captured calls into records: what becomes of their bodies, and whether the captures are removed."""
     is_open_ended: bool = False
     """More rows are fed, or released from the plan, later; the run ends only after `Driver.feed` or `Driver.release`
     has said that there are no more."""

@@ -23,6 +23,8 @@ class LeaseHeader(NamedTuple):
     is_plain: bool = False
     """The caller wants the server's reply as it is, not a record."""
     counts_tokens: bool = False
+    enrichment: tuple[str, bool] | None = None
+    """What becomes of captured bodies, and whether captures are removed; None leaves the record as it is judged."""
 
 
 class CompletionHeader(NamedTuple):

@@ -57,6 +57,7 @@ class Envelope(
         "environment_server": keys.ENVIRONMENT_SERVER,
         "result_type": keys.RESULT_TYPE,
         "sends": keys.SENDS,
+        "agent_observations": keys.AGENT_OBSERVATIONS,
     },
 ):
     """What is read of a flat reply: the values that decide, and the keys that it shares with stamps."""
@@ -78,6 +79,7 @@ class Envelope(
     environment_server: msgspec.Raw = ABSENT
     result_type: msgspec.Raw = ABSENT
     sends: msgspec.Raw = ABSENT
+    agent_observations: msgspec.Raw = ABSENT
     response: _Response | None = None
 
     @property

@@ -140,7 +140,15 @@ def _judge_flat(this: Attempt, reply: Answered) -> Outcome:
         reward = _read_reward(envelope.reward)
         record, reply_bytes = _stamp(body, envelope, stamps)
         masked = _is_true(envelope.mask_sample) or _masks_inside(envelope.instance_config)
-        return Outcome(OutcomeKind.RESULT, record, reward, masked, tokens=envelope.tokens, reply_bytes=reply_bytes)
+        return Outcome(
+            OutcomeKind.RESULT,
+            record,
+            reward,
+            masked,
+            tokens=envelope.tokens,
+            has_observations=envelope.agent_observations is not ABSENT,
+            reply_bytes=reply_bytes,
+        )
     terminal = _is_true(envelope.failure_terminal)
     failure = classified_failure(members(body), failure_class, terminal)
     stamps |= reported_record(this, failure, reply.status)
@@ -151,6 +159,7 @@ def _judge_flat(this: Attempt, reply: Answered) -> Outcome:
         failure_class=failure_class,
         terminal=terminal,
         is_interruption=failure_class in INTERRUPTIONS or failure.failure_kind in INTERRUPTIONS,
+        has_observations=envelope.agent_observations is not ABSENT,
         reply_bytes=reply_bytes,
     )
 
@@ -192,7 +201,8 @@ def _judge_result(result: Mapping[str, Json], stamps: Mapping[str, bytes]) -> Ou
     config = result.get(keys.INSTANCE_CONFIG, ABSENT)
     masked = _is_true(result.get(keys.MASK_SAMPLE, ABSENT)) or _masks_inside(config)
     tokens = read_tokens(result.get(keys.RESPONSE, ABSENT))
-    return Outcome(OutcomeKind.RESULT, rebuild(result, stamps), reward, masked, tokens=tokens)
+    record, is_observed = rebuild(result, stamps), keys.AGENT_OBSERVATIONS in result
+    return Outcome(OutcomeKind.RESULT, record, reward, masked, tokens=tokens, has_observations=is_observed)
 
 
 def _observed(

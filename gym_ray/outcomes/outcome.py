@@ -32,5 +32,7 @@ class Outcome:
     """A failure that does not count against the attempts of its rollout: cancelled, killed, or never sent."""
     tokens: int | None = None
     """`response.usage.total_tokens` of a result, where reported."""
+    has_observations: bool = False
+    """The reply tells what its agent observed, from which a trajectory can be built."""
     reply_bytes: int = 0
     """If positive, `record[:reply_bytes] + b"}"` is the server's own reply object, byte for byte."""
