@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from gym_ray.version import __version__
 
 if TYPE_CHECKING:
-    from gym_ray.api import RolloutRunner, aggregate_run, run
+    from gym_ray.aggregating import aggregate_run
+    from gym_ray.aggregation.policy import completion_rejection
+    from gym_ray.api import RolloutRunner, run
     from gym_ray.config import RolloutCollectionConfig
     from gym_ray.errors import GymRayError
     from gym_ray.helper import RolloutCollectionHelper
@@ -24,7 +26,8 @@ _HOMES = {
     "RolloutFailureRecord": "gym_ray.outcomes.failure_record",
     "RolloutRunner": "gym_ray.api",
     "RunReport": "gym_ray.observe.report",
-    "aggregate_run": "gym_ray.api",
+    "aggregate_run": "gym_ray.aggregating",
+    "completion_rejection": "gym_ray.aggregation.policy",
     "preprocess_examples": "gym_ray.planning.examples",
     "resolve_task_sources": "gym_ray.planning.examples",
     "run": "gym_ray.api",
@@ -39,6 +42,7 @@ __all__ = [
     "RunReport",
     "__version__",
     "aggregate_run",
+    "completion_rejection",
     "preprocess_examples",
     "resolve_task_sources",
     "run",

@@ -10,22 +10,14 @@ from typing import Any, Self
 
 import msgspec
 
-from gym_ray.actors.additions import Additions
 from gym_ray.actors.backend import DriverHandle, started_driver
-from gym_ray.actors.conclude import aggregate_records
-from gym_ray.actors.outputs import read_index, write_metrics
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.deployment.merged import Deployment, load_deployment
-from gym_ray.environment.client import EnvironmentClient
-from gym_ray.errors import ConfigError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
-from gym_ray.paths import RunPaths
-from gym_ray.preparing import Rows, policy_of, prepare, visible_folder
-from gym_ray.recording.found import find_run
-from gym_ray.recording.plan_files import PlanFiles
+from gym_ray.preparing import Rows, prepare, visible_folder
 
 logger = logging.getLogger("gym_ray.run")
 
@@ -164,36 +156,6 @@ def run(config: RolloutCollectionConfig) -> RunReport:
             return await runner.collect()
 
     return asyncio.run(main())
-
-
-async def aggregate_run(config: RolloutCollectionConfig) -> list[dict[str, Any]]:
-    """Aggregate the records of a run folder again, without a single rollout; returns the entries that were written.
-
-    Raises:
-        ConfigError: there is no output path, or no records are there.
-        RoutingError: the records came from servers that this deployment does not have.
-        InputError: a record file is damaged.
-    """
-    if config.output_jsonl_fpath is None:
-        raise ConfigError("output_jsonl_fpath: name the output of the run to aggregate (--output)")
-    paths = RunPaths.of_output(config.output_jsonl_fpath)
-    found = await asyncio.to_thread(find_run, paths)
-    if found is None or not found.has_plan:
-        raise ConfigError(f"output_jsonl_fpath: no run named {paths.stem!r} with its plan in {paths.directory}")
-    deployment = await asyncio.to_thread(load_deployment, head=config.head, file=config.deployment)
-    client, plan = EnvironmentClient(retry_requests=True), PlanFiles.open(found.paths, found.shards, lambda _: 0)
-    try:
-        index = await asyncio.to_thread(read_index, found.paths)
-        additions = await asyncio.to_thread(Additions, index, plan, policy_of(config))
-        if not index.results and not len(additions):
-            raise ConfigError(f"output_jsonl_fpath: the run {paths.stem!r} in {paths.directory} has nothing to score")
-        servers = deployment.environment_servers
-        entries = await aggregate_records(additions, servers, client, config.aggregate_timeout_s)
-    finally:
-        plan.close()
-        await client.aclose()
-    await asyncio.to_thread(write_metrics, found.paths, entries)
-    return entries
 
 
 def _is_over(view: RunView) -> bool:

@@ -29,6 +29,9 @@ class RolloutCollectionConfig(BaseModel):
     input_jsonl_fpath: str | list[str] | None = Field(
         None, description="Input rows: a file, a URI, a glob, or several; .jsonl, .jsonl.gz, .jsonl.zst or .parquet."
     )
+    input_glob: str | None = Field(
+        None, description="For `aggregate`: globs of shard files, comma-separated, also of several runs."
+    )
     output_jsonl_fpath: str | None = Field(
         None, description="Output path <dir>/<stem>.jsonl; every other file of the run is named after it."
     )

@@ -2,7 +2,8 @@
 
 import heapq
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from gym_ray import keys
 from gym_ray.actors.plan import Plan
 from gym_ray.aggregation.policy import Policy, counts_as_zero, with_dataset_fields, zero_of_failure, zero_of_missing
 from gym_ray.identity import Origin
-from gym_ray.recording.winners import Entry, RecordIndex
+from gym_ray.recording.winners import RecordIndex
 from gym_ray.rows.splicing import encode
 
 _SAMPLED = 50
@@ -24,40 +25,46 @@ class Addition(NamedTuple):
 
     key: Key
     origin: Origin
-    number: int
-    """Of its rollout in the plan."""
+    row: Callable[[], bytes]
+    """Reads its materialized row."""
     failure: Callable[[], bytes] | None = None
     """Reads the failure row that it stands for; None for a rollout without any record."""
     is_final: bool = False
     """The environment itself says that the failure is a zero."""
 
 
-class Additions:
-    """The zeros of a run, sorted by (task, rollout)."""
+def zeros_of(index: RecordIndex, plan: Plan, policy: Policy) -> list[Addition]:
+    """The zeros that a policy makes of the failures and gaps of a plan; `index` holds its results and failures."""
+    zeros: list[Addition] = []
+    numbers = {plan.key(number): number for number in range(len(plan))}
+    for entry in index:
+        key = entry.task, entry.rollout
+        number = numbers.pop(key, None)
+        if entry.is_result or number is None:
+            continue
+        failure = json.loads(index.read_line(entry))
+        if counts_as_zero(failure, policy):
+            is_final = bool(failure.get(keys.FAILURE_COUNTS_AS_ZERO))
+            row, read = partial(plan.line, number), partial(index.read_line, entry)
+            zeros.append(Addition(key, entry.origin, row, read, is_final))
+    if policy.missing_as_zero:
+        for key, number in numbers.items():
+            row = json.loads(plan.line(number))
+            agent = row.get(keys.AGENT_REF) or {}
+            origin = Origin(row.get(keys.ENVIRONMENT_SERVER), agent.get(keys.NAME))
+            zeros.append(Addition(key, origin, partial(plan.line, number)))
+    return zeros
 
-    def __init__(self, index: RecordIndex, plan: Plan, policy: Policy) -> None:
-        """`index` holds results and failures."""
-        self._index, self._plan = index, plan
-        self._zeros: list[Addition] = []
-        numbers = {plan.key(number): number for number in range(len(plan))}
-        for entry in index:
-            key = entry.task, entry.rollout
-            number = numbers.pop(key, None)
-            if entry.is_result or number is None:
-                continue
-            failure = json.loads(index.read_line(entry))
-            if counts_as_zero(failure, policy):
-                is_final = bool(failure.get(keys.FAILURE_COUNTS_AS_ZERO))
-                self._zeros.append(Addition(key, entry.origin, number, _reader(index, entry), is_final))
-        if policy.missing_as_zero:
-            for key, number in numbers.items():
-                row = json.loads(plan.line(number))
-                agent = row.get(keys.AGENT_REF) or {}
-                origin = Origin(row.get(keys.ENVIRONMENT_SERVER), agent.get(keys.NAME))
-                self._zeros.append(Addition(key, origin, number))
-        self._zeros.sort(key=lambda zero: zero.key)
+
+class Additions:
+    """The results of an index with zeros among them."""
+
+    def __init__(self, index: RecordIndex, zeros: Iterable[Addition]) -> None:
+        self._index = index
+        self._zeros = sorted(zeros, key=lambda zero: zero.key)
 
     def __len__(self) -> int:
+        """How many zeros there are."""
         return len(self._zeros)
 
     @property
@@ -77,14 +84,11 @@ class Additions:
             return self._index.lines(origins)
         sample = (json.loads(line) for line in islice(self._index.lines(origins), _SAMPLED))
         carried = list(dict.fromkeys(key for record in sample for key in record))
-        zeros = ((zero.key, self._made(zero, carried)) for zero in wanted)
+        zeros = ((zero.key, _made(zero, carried)) for zero in wanted)
         return (line for _, line in heapq.merge(self._index.keyed_lines(origins), zeros, key=lambda item: item[0]))
 
-    def _made(self, zero: Addition, carried: list[str]) -> bytes:
-        row = json.loads(self._plan.line(zero.number))
-        record = zero_of_missing(row) if zero.failure is None else zero_of_failure(json.loads(zero.failure()))
-        return encode(with_dataset_fields(record, row, carried)) + b"\n"
 
-
-def _reader(index: RecordIndex, entry: Entry) -> Callable[[], bytes]:
-    return lambda: index.read_line(entry)
+def _made(zero: Addition, carried: list[str]) -> bytes:
+    row = json.loads(zero.row())
+    record = zero_of_missing(row) if zero.failure is None else zero_of_failure(json.loads(zero.failure()))
+    return encode(with_dataset_fields(record, row, carried)) + b"\n"

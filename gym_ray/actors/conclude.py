@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from gym_ray.actors.additions import Additions
+from gym_ray.actors.additions import Additions, zeros_of
 from gym_ray.actors.outputs import (
     are_up_to_date,
     coverage_of,
@@ -15,7 +15,7 @@ from gym_ray.actors.outputs import (
     write_parts,
 )
 from gym_ray.actors.run import Phase, Run
-from gym_ray.aggregation.aggregate import Entry, aggregate
+from gym_ray.aggregation.aggregate import Aggregation, Entry, aggregate_groups
 from gym_ray.aggregation.grouping import Group, grouped
 from gym_ray.aggregation.policy import completion_rejection
 from gym_ray.deployment.servers import EnvironmentServer
@@ -70,14 +70,15 @@ async def conclude(
                 findings = await in_thread(_findings, index, quality, run.tally.snapshot(clock()), is_merged)
                 await in_thread(write_json_atomically, paths.quality, findings)
                 run.notes += finding_lines(findings)
-            additions = await in_thread(Additions, index, run.plan, spec.policy)
+            zeros = await in_thread(zeros_of, index, run.plan, spec.policy)
+            additions = Additions(index, zeros)
             rejection = _rejection(run, additions, clock())
             if rejection is not None:
                 await in_thread(withdraw, paths.aggregate_metrics)
             elif spec.aggregate and (index.results or len(additions)):
                 run.enter(Phase.AGGREGATING)
                 by_name = {server.name: server for server in servers}
-                entries = await aggregate_records(additions, by_name, client, spec.aggregate_timeout_s)
+                entries = list((await aggregate_records(additions, by_name, client, spec.aggregate_timeout_s)).entries)
                 await in_thread(write_metrics, paths, entries)
             coverage = coverage_of(index, additions, run.tally.snapshot(clock()), spec.policy)
             run.notes += [f"{len(additions)} rollouts without a result count as zeros"] if len(additions) else []
@@ -128,7 +129,7 @@ def _rejection(run: Run, additions: Additions, now: float) -> GymRayError | None
 
 async def aggregate_records(
     additions: Additions, servers: Mapping[str, EnvironmentServer], client: EnvironmentClient, timeout_s: float
-) -> list[Entry]:
+) -> Aggregation:
     """Have every server that ran a winning record, or owes a zero, aggregate its own."""
 
     async def post(base_url: str, body: AsyncIterator[bytes]) -> Reply:
@@ -137,4 +138,4 @@ async def aggregate_records(
     def lines(group: Group) -> Any:
         return additions.lines(group.origins)
 
-    return await aggregate(grouped(additions.origins, servers), lines, post)
+    return await aggregate_groups(grouped(additions.origins, servers), lines, post)

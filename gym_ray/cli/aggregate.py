@@ -17,6 +17,10 @@ def aggregate(
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="The output path that the run was given.")
     ] = None,
+    input_glob: Annotated[
+        str | None,
+        typer.Option("--input-glob", "-i", help="Shard files instead, comma-separated globs, also of several runs."),
+    ] = None,
     head: Head = None,
     deployment: DeploymentFile = None,
     config: ConfigFiles = None,
@@ -24,15 +28,15 @@ def aggregate(
     verbose: Verbose = False,
 ) -> None:
     """Aggregate the records of a run again, without a single rollout. Exit code 4 when a server does not answer."""
-    from gym_ray.api import aggregate_run  # noqa: PLC0415 - `--help` shall not pay for it
+    from gym_ray.aggregating import aggregate_run  # noqa: PLC0415 - `--help` shall not pay for it
     from gym_ray.cli.settings import load_settings  # noqa: PLC0415
     from gym_ray.observe.report import AGGREGATION_FAILED, COMPLETE, metric_lines  # noqa: PLC0415
 
     set_verbosity(verbose)
-    flags = {"output_jsonl_fpath": output, "head": head, "deployment": deployment}
+    flags = {"output_jsonl_fpath": output, "input_glob": input_glob, "head": head, "deployment": deployment}
     settings = load_settings(config, overrides, flags)
     with results_stream() as out:
-        entries = asyncio.run(aggregate_run(settings))
+        entries = asyncio.run(aggregate_run(settings, raise_on_error=False))
         if json_output:
             out.write(json.dumps(entries, indent=2) + "\n")
         else:

@@ -62,10 +62,18 @@ class RecordIndex:
         """Rollouts whose record is a failure, since they have no result."""
 
     @classmethod
-    def read(cls, files: Iterable[Path], failure_files: Iterable[Path] = (), part_files: Iterable[Path] = ()) -> Self:
+    def read(
+        cls,
+        files: Iterable[Path],
+        failure_files: Iterable[Path] = (),
+        part_files: Iterable[Path] = (),
+        *,
+        separates_servers: bool = False,
+    ) -> Self:
         """Scan files of results, files of failures, and sealed parts once; those that do not exist hold none.
 
-        A result whose reward is null is none.
+        A result whose reward is null is none. With `separates_servers`, rollouts of different environment servers are
+        different ones whatever their indices, as in shards of several runs.
         Rows of failure files that are no evidence of an attempt (protocol §7.6), or name no rollout, are passed over.
 
         Raises:
@@ -76,7 +84,7 @@ class RecordIndex:
             index._scan(number)
         for number in range(index._line_files, len(index._files)):
             index._scan_part(number)
-        index._choose()
+        index._choose(separates_servers=separates_servers)
         return index
 
     def __len__(self) -> int:
@@ -204,16 +212,20 @@ class RecordIndex:
         self._origin_of.append(origin_id)
         self._is_result.append(is_result)
 
-    def _choose(self) -> None:
+    def _choose(self, *, separates_servers: bool) -> None:
         """Sort all records, the best of each rollout first, and keep that one. Sorting is stable."""
         order = list(range(len(self._tasks)))
         order.sort(key=self._attempts.__getitem__, reverse=True)
         order.sort(key=self._is_result.__getitem__, reverse=True)
+        if separates_servers:
+            names = [origin.server or origin.agent or "" for origin in self._origins]
+            order.sort(key=lambda number: names[self._origin_of[number]])
         order.sort(key=self._rollouts.__getitem__)
         order.sort(key=self._tasks.__getitem__)
-        key: tuple[int, int] | None = None
+        key: tuple[int, int, str] | None = None
         for number in order:
-            previous, key = key, (self._tasks[number], self._rollouts[number])
+            server = names[self._origin_of[number]] if separates_servers else ""
+            previous, key = key, (self._tasks[number], self._rollouts[number], server)
             if key != previous:
                 self._winners.append(number)
                 self.results += self._is_result[number]
