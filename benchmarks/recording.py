@@ -49,7 +49,7 @@ def _write(folder: Path, count: int, size: int, batch_items: int) -> float:
     """CPU seconds for writing `count` records."""
     folder.mkdir()
     paths = RunPaths(folder, "rollouts")
-    lines = [memoryview(_record(number, size)) for number in range(min(count, batch_items))]
+    lines = [memoryview(a_record(number, size)) for number in range(min(count, batch_items))]
     recorder, log = Recorder.open(paths, 2), AttemptLog(paths.attempts)
     started = time.process_time()
     for first in range(0, count, batch_items):
@@ -93,10 +93,10 @@ def _resume(folder: Path, rollouts: int) -> None:
 
 def _halves(rollouts: int) -> Iterator[list[tuple[int, bool, bytes]]]:
     for first in range(0, rollouts, 512):
-        yield [(number % 2, True, _record(number, KIB)) for number in range(first, min(first + 512, rollouts), 2)]
+        yield [(number % 2, True, a_record(number, KIB)) for number in range(first, min(first + 512, rollouts), 2)]
 
 
-def _record(number: int, size: int) -> bytes:
+def a_record(number: int, size: int) -> bytes:
     stamps = {"_ng_task_index": number, "_ng_rollout_index": 0, "_ng_environment_server": "env"}
     head = json.dumps({"reward": 1.0, "text": "x" * size, **stamps}).encode()
     return head + b"\n"

@@ -67,8 +67,8 @@ async def test_each_shard_has_its_own_gaps(served: ExampleDeployment, tmp_path: 
     shard = tmp_path / "x-0.jsonl"
     lines = shard.read_text().splitlines(keepends=True)
     shard.write_text("".join(lines[:-2]))
-    lost = sum(json.loads(line)["reward"] for line in lines[-2:])
-    total = sum(json.loads(line)["reward"] for name in "01" for line in (tmp_path / f"x-{name}.jsonl").open())
+    kept = "".join((tmp_path / f"x-{name}.jsonl").read_text() for name in "01").splitlines()
+    total = sum(json.loads(line)["reward"] for line in kept)
     globs = f"{tmp_path}/x-?.jsonl"
     settings: dict[str, Any] = {"input_glob": globs, "merge_shards": False}
     (entry,) = await aggregate_run(config(served, tmp_path / "out" / "z.jsonl", **settings))
@@ -77,7 +77,6 @@ async def test_each_shard_has_its_own_gaps(served: ExampleDeployment, tmp_path: 
         config(served, tmp_path / "out" / "z.jsonl", count_missing_rollouts_as_zero=True, **settings)
     )
     assert entry["key_metrics"]["mean/reward"] == pytest.approx(total / 30)
-    assert lost >= 0
     assert not (tmp_path / "out" / "z.jsonl").exists()
 
 

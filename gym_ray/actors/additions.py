@@ -36,6 +36,8 @@ class Addition(NamedTuple):
 def zeros_of(index: RecordIndex, plan: Plan, policy: Policy) -> list[Addition]:
     """The zeros that a policy makes of the failures and gaps of a plan; `index` holds its results and failures."""
     zeros: list[Addition] = []
+    if not index.failures and not policy.missing_as_zero:
+        return zeros
     numbers = {plan.key(number): number for number in range(len(plan))}
     for entry in index:
         key = entry.task, entry.rollout
