@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gym_ray.aggregation.policy import completion_rejection
     from gym_ray.api import RolloutRunner, run
     from gym_ray.config import RolloutCollectionConfig
+    from gym_ray.dispatch.latency import DispatchLatencyTracker
     from gym_ray.errors import GymRayError
     from gym_ray.helper import RolloutCollectionHelper
     from gym_ray.observe.report import RunReport
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gym_ray.planning.examples import preprocess_examples, resolve_task_sources
 
 _HOMES = {
+    "DispatchLatencyTracker": "gym_ray.dispatch.latency",
     "GymRayError": "gym_ray.errors",
     "RolloutCollectionConfig": "gym_ray.config",
     "RolloutCollectionHelper": "gym_ray.helper",
@@ -34,6 +36,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DispatchLatencyTracker",
     "GymRayError",
     "RolloutCollectionConfig",
     "RolloutCollectionHelper",

@@ -15,6 +15,7 @@ from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.deployment.merged import Deployment, load_deployment
+from gym_ray.deployment.model_servers import model_server_urls
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.preparing import Rows, prepare, visible_folder
@@ -135,7 +136,8 @@ class RolloutRunner:
                     retry_budget_s=config.retry_budget_s,
                     max_connections=config.cap if config.executor == "local" else -(-config.cap // config.shards),
                 )
-                spec = DriverSpec(shard=shard, shards=config.shards, cap=config.cap)
+                models = model_server_urls(self._entered_deployment.config)
+                spec = DriverSpec(shard=shard, shards=config.shards, cap=config.cap, model_urls=models)
                 self._driver = await self._stack.enter_async_context(
                     started_driver(spec, config.executor, config.ray_address)
                 )

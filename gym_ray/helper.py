@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,11 +18,13 @@ from gym_ray.config import Executor
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.merged import load_deployment
 from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.dispatch.latency import DispatchLatencyTracker
 from gym_ray.enrichment.enrich import Payloads
 from gym_ray.errors import ConfigError
 from gym_ray.identity import read_identity
 from gym_ray.meanings import enriched_result, plain_result, typed_result
 from gym_ray.outcomes.failure_record import is_episode_id
+from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.planning.examples import preprocess_examples
 from gym_ray.planning.given import GivenRow, given_rows
 from gym_ray.recorded_calls import check_recording, named_for_run, recorded
@@ -136,6 +138,7 @@ class RolloutCollectionHelper:
         max_resident_tasks: int | None = None,
         dispatch_budget_s: float | None = None,
         drain_margin_s: float | None = None,
+        latency_tracker: DispatchLatencyTracker | None = None,
         retry_requests: bool = True,
         rollout_timeout_s: float | None = None,
         enrich_results: bool = False,
@@ -158,6 +161,7 @@ class RolloutCollectionHelper:
             dispatch_budget_s: start rows only in the first so many seconds; 0 starts none. A row that is not started
                 resolves to a result with `_ng_dispatch_drained`.
             drain_margin_s: start none in the last seconds of the budget; default: learned from durations.
+            latency_tracker: gets the duration of every row that has a result, and counts those that were drained.
             retry_requests: replay a request that may have been delivered.
             rollout_timeout_s: wall-clock limit of one rollout.
             enrich_results: return what a collection records, on copies of the rows that name this call's run: validated
@@ -218,7 +222,8 @@ class RolloutCollectionHelper:
             run_id = str(rows[position].row[keys.RUN_ID])
             return enriched_result(delivery, run_id, routes=route_failures_to_sidecar)
 
-        return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore, planned)
+        tracked = _tracked(meaning, latency_tracker)
+        return self._completions(client, spec, rows, tracked, max_resident_tasks, semaphore, planned)
 
     def run_examples_blocking(
         self, examples: Iterable[Mapping[str, Any]], head_server_config: HeadAddress = None, **arguments: Any
@@ -264,6 +269,7 @@ class RolloutCollectionHelper:
         max_resident_tasks: int | None = None,
         dispatch_budget_s: float | None = None,
         drain_margin_s: float | None = None,
+        latency_tracker: DispatchLatencyTracker | None = None,
         retry_requests: bool = True,
         rollout_timeout_s: float | None = None,
         **not_served: Any,
@@ -305,7 +311,8 @@ class RolloutCollectionHelper:
             dispatch_budget_s=dispatch_budget_s,
             drain_margin_s=drain_margin_s,
         )
-        return self._completions(client, spec, rows, meaning, max_resident_tasks, semaphore)
+        tracked = _tracked(meaning, latency_tracker)
+        return self._completions(client, spec, rows, tracked, max_resident_tasks, semaphore)
 
     def _completions(
         self,
@@ -353,6 +360,24 @@ class RolloutCollectionHelper:
                     started_driver(spec, self._executor, self._ray_address)
                 )
             return self._drivers[key]
+
+
+Meaning = Callable[[int, Delivery], Any]
+
+
+def _tracked(meaning: Meaning, tracker: DispatchLatencyTracker | None) -> Meaning:
+    """The same, with durations told to a tracker."""
+    if tracker is None:
+        return meaning
+
+    def tracked(position: int, delivery: Delivery) -> Any:
+        if delivery.header.kind == OutcomeKind.RESULT:
+            tracker.record(delivery.header.latency_ms / 1000)
+        elif delivery.header.kind == OutcomeKind.WITHHELD:
+            tracker.record_drained()
+        return meaning(position, delivery)
+
+    return tracked
 
 
 def _closing(loop: BackgroundLoop, completions: RolloutCompletions) -> Iterator[tuple[dict[str, Any], Any]]:

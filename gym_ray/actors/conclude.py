@@ -83,6 +83,7 @@ async def conclude(
             coverage = coverage_of(index, additions, run.tally.snapshot(clock()), spec.policy)
             run.notes += [f"{len(additions)} rollouts without a result count as zeros"] if len(additions) else []
             await in_thread(write_coverage, paths, coverage)
+    run.notes += run.timing.lines() if run.timing is not None else []
     return RunReport(
         run_id=spec.run_id,
         progress=run.tally.snapshot(clock()),

@@ -22,6 +22,7 @@ from gym_ray.dispatch.exchange import Blob, CompletionHeader, LeaseHeader, StepA
 from gym_ray.dispatch.leasing import credit, split_cap
 from gym_ray.dispatch.ledger import State
 from gym_ray.environment.client import EnvironmentClient
+from gym_ray.environment.load import sample_load
 from gym_ray.errors import ShardLostError
 from gym_ray.identity import read_identity
 from gym_ray.observe.tally import InFlight
@@ -40,6 +41,8 @@ MAX_RESTARTS = 3
 SYNC_EVERY_S = 5.0
 """fsync period: what a power cut can take. A killed process loses nothing, since every batch is written at once."""
 
+SAMPLE_EVERY_S = 30.0
+"""Between looks at how busy the servers of a run are. Source: protocol §1.8."""
 MAX_STRAGGLERS = 5
 """Rollouts in flight that are named while a run waits for its last ones."""
 
@@ -105,6 +108,8 @@ class Driver:
         await self._publish(run)
         self._consider(run)
         self._wake()
+        if run.timing is not None:
+            self._own(self._sample_load(run))
         return len(run.plan)
 
     async def feed(self, run_id: str, lines: Iterable[bytes], *, is_last: bool) -> None:
@@ -296,6 +301,14 @@ class Driver:
         """Write how a run stands beside its records."""
         if run.spec.paths is not None:
             await self._in_thread(write_status, run.spec.paths, run.status(self._clock()))
+
+    async def _sample_load(self, run: Run) -> None:
+        """Look at the servers of a run now and then, as long as it dispatches."""
+        urls = tuple(server.base_url for server in self._spec.shard.servers)
+        while run.phase is Phase.DISPATCHING and not run.is_stopped and run.timing is not None:
+            sample = await sample_load(self._client.get, urls, self._spec.model_urls)
+            run.timing.add_load(None if sample is None else (sample.waiting, sample.running))
+            await asyncio.sleep(SAMPLE_EVERY_S)
 
     async def _replace(self, link: ShardLink, error: Exception) -> bool:
         """Deal with the leases of a dead shard and start another; False if this slot is given up."""

@@ -28,6 +28,7 @@ from gym_ray.identity import read_identity
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.scores import Scores
 from gym_ray.observe.tally import Progress, Tally
+from gym_ray.observe.timing import RunTimingReport
 from gym_ray.outcomes.attempt import Attempt
 from gym_ray.outcomes.evidence import is_reported, omitted_row, unrouted
 from gym_ray.outcomes.outcome import OutcomeKind
@@ -75,6 +76,7 @@ class Run:
         names = [server.name for server in servers]
         self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
         self.scores = Scores()
+        self.timing = RunTimingReport(spec.rollout_timeout_s) if spec.rollout_timeout_s is not None else None
         if held.history is not None and spec.resume is not None:
             restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
             for number in filter(held.history.has_result, range(len(plan))):
@@ -217,6 +219,11 @@ class Run:
             sends=header.sends,
             attempt=header.attempt,
         )
+        if self.timing is not None and self.spec.rollout_timeout_s is not None:
+            if kind is OutcomeKind.RESULT:
+                self.timing.add(header.latency_ms / 1000)
+            elif header.latency_ms >= 1000 * self.spec.rollout_timeout_s:
+                self.timing.add_timed_out()
         if kind is OutcomeKind.RESULT and not self.spec.is_plain:
             self._score(header.number, header.reward, masked=header.masked)
         if kind is OutcomeKind.RESULT:

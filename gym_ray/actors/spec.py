@@ -33,6 +33,8 @@ class DriverSpec:
     shard: ShardSpec
     shards: int
     cap: int
+    model_urls: tuple[str, ...] = ()
+    """Inference servers that can say how busy they are."""
     spawn_timeout_s: float = 120.0
     """How long the cluster may take to place the shards."""
 

@@ -61,4 +61,5 @@ def _announcement(settings: RolloutCollectionConfig) -> str:
     if settings.num_samples_in_parallel is None:
         cap += " (the default; set it with --concurrency)"
     where = "in this process" if settings.executor == "local" else f"{settings.shards} shards on Ray"
-    return f"{rows} -> {settings.output_jsonl_fpath}; {cap}, {where}"
+    limit = f"; limit of {settings.rollout_timeout_s:g} s for each rollout" if settings.rollout_timeout_s else ""
+    return f"{rows} -> {settings.output_jsonl_fpath}; {cap}, {where}{limit}"

@@ -5,6 +5,8 @@ Pure: time is an argument, in seconds of one monotonic clock. Source: protocol Â
 
 from bisect import insort
 
+from gym_ray.dispatch.latency import quantile
+
 MIN_SAMPLES = 5
 """Durations before this many say too little for a margin of their own."""
 QUANTILE = 0.75
@@ -47,10 +49,7 @@ class DispatchBudget:
             return self._margin_s
         if len(self._durations) < MIN_SAMPLES:
             return None
-        position = (len(self._durations) - 1) * QUANTILE
-        low = int(position)
-        high = min(low + 1, len(self._durations) - 1)
-        return self._durations[low] + (self._durations[high] - self._durations[low]) * (position - low)
+        return quantile(self._durations, QUANTILE)
 
     def took(self, duration_s: float, tokens: int | None) -> None:
         """Note a result."""

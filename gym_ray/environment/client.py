@@ -119,7 +119,11 @@ class EnvironmentClient:
 
     async def get_health(self, base_url: str, timeout_s: float) -> Reply:
         """One GET of the base URL; any answer means that the server is there (protocol §1.7)."""
-        address = self._address(base_url, "/")
+        return await self.get(base_url, "/", timeout_s)
+
+    async def get(self, base_url: str, path: str, timeout_s: float) -> Reply:
+        """One GET, never repeated; a fault of the server is a value."""
+        address = self._address(base_url, path)
         if isinstance(address, Unanswered):
             return address
         course = _begin_course()

@@ -273,3 +273,15 @@ def test_help_states_the_exit_codes_and_the_defaults() -> None:
     shown = gym_ray("run", "--help").out
     assert "3    incomplete" in shown
     assert "default 256" in shown
+
+
+def test_a_time_limit_is_told_with_the_load_of_the_servers(tmp_path: Path) -> None:
+    with example_in_thread(Profile(latency=LatencyRange(0.05, 30.0))) as deployment:
+        ended = gym_ray(
+            "run", "-i", example_rows("arithmetic"), "--limit", "6", "--head", deployment.head_address,
+            "-o", tmp_path / "out" / "r.jsonl", "--executor", "local", "+rollout_timeout_s=0.5",
+        )  # fmt: skip
+    assert ended.code == 3
+    assert "time limit of a rollout: 0.5 s;" in ended.out
+    assert "servers, 1 samples: waiting" in ended.out
+    assert "limit of 0.5 s for each rollout" in ended.err

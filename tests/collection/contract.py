@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gym_ray.dispatch.latency import DispatchLatencyTracker
 from gym_ray.errors import ConfigError, RoutingError
 from gym_ray.example import (
     ExampleDeployment,
@@ -91,6 +92,19 @@ class CompletionsContract:
             "agent_ref": row["agent_ref"],
             "task_source": row["task_source"],
         }
+
+    async def test_a_tracker_is_told_how_long_rows_took(
+        self, helper: RolloutCollectionHelper, served: ExampleDeployment
+    ) -> None:
+        tracker = DispatchLatencyTracker()
+        rows = numbered(helper, 3)
+        for _ in range(2):
+            [_ async for _ in helper.run_examples(rows, served.head_address, latency_tracker=tracker)]
+        [_ async for _ in helper.run_outcomes(rows, served.head_address, latency_tracker=tracker, dispatch_budget_s=0)]
+        median = tracker.percentile(50)
+        assert (len(tracker), tracker.num_drained) == (6, 3)
+        assert median is not None
+        assert 0.03 <= median < 10
 
     async def test_it_works_as_awaitables_too(self, helper: RolloutCollectionHelper, served: ExampleDeployment) -> None:
         seen = Counter[int]()
