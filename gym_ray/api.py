@@ -1,21 +1,24 @@
 """The composition root: what programs call. `RolloutRunner` for asyncio, `run` and `aggregate` for everybody else."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import msgspec
 
 from gym_ray.actors.backend import DriverHandle, started_driver
 from gym_ray.actors.run import Phase, RunView
-from gym_ray.actors.spec import DriverSpec, ShardSpec
+from gym_ray.actors.spec import MISSING, DriverSpec, Resume, RunSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
+from gym_ray.delivered import Delivered
 from gym_ray.deployment.merged import Deployment, load_deployment
 from gym_ray.deployment.model_servers import model_server_urls
+from gym_ray.errors import ClusterError, DriverLostError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.preparing import Rows, prepare, visible_folder
@@ -27,8 +30,24 @@ Result = dict[str, Any]
 
 BATCH_ITEMS = 256
 """Most outcomes that one call fetches from the driver."""
+MAX_DRIVER_RESTARTS = 3
+"""Of one run; a fourth driver would most likely die of the same cause."""
 WAIT_S = 10.0
 """How long a call to the driver may wait for news before it is repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A run that a driver has."""
+
+    driver: DriverHandle
+    spec: RunSpec
+    lines: list[bytes]
+    """Its plan, if that is not on disk."""
+    log_start: int = 0
+    """Where in the log of attempts this invocation begins."""
+    restarts: int = 0
+    """Drivers that it has lost."""
 
 
 class RolloutRunner:
@@ -62,7 +81,10 @@ class RolloutRunner:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        except DriverLostError as error:
+            logger.info("%s", error)  # whoever needed it was told; what it held has ended with it
         self._driver = None
 
     async def run(self, rows: Rows | None = None) -> AsyncIterator[tuple[Row, Result]]:
@@ -80,13 +102,27 @@ class RolloutRunner:
             ClusterError: Ray cannot run it.
             RecordingError: records cannot be written.
         """
-        run_id = await self._open(rows, deliver=True)
-        driver, ack = await self._started_driver(), 0
+        opened = await self._open(rows, deliver=True)
+        delivered = Delivered()
+        while True:
+            try:
+                async for line, record in self._outcomes(opened):
+                    if delivered.is_new(line):
+                        yield _decode(line), _decode(record)
+                return
+            except DriverLostError as error:
+                opened = await self._reopened(opened, error, delivered)
+                for line, record in await asyncio.to_thread(delivered.missed, opened.spec, opened.log_start):
+                    yield _decode(line), _decode(record)
+
+    async def _outcomes(self, opened: Opened) -> AsyncIterator[tuple[bytes, bytes]]:
+        """The rows and records of an open run as they come."""
+        driver, run_id, ack = opened.driver, opened.spec.run_id, 0
         try:
             while True:
                 ack, batch, view = await driver.next(run_id, ack, BATCH_ITEMS, WAIT_S)
                 for item in batch:
-                    yield _decode(item.line), _decode(item.record)
+                    yield item.line, item.record
                 if not batch and _is_over(view):
                     return
         finally:
@@ -102,8 +138,17 @@ class RolloutRunner:
 
         Raises: as `run`, and whatever ended the run. A failed aggregation does not raise: it is in the report.
         """
-        run_id = await self._open(None, deliver=False)
-        driver = await self._started_driver()
+        opened = await self._open(None, deliver=False)
+        while True:
+            try:
+                return await self._report(opened, on_progress, every_s)
+            except DriverLostError as error:
+                opened = await self._reopened(opened, error, Delivered())
+
+    async def _report(
+        self, opened: Opened, on_progress: Callable[[Progress], None] | None, every_s: float
+    ) -> RunReport:
+        driver, run_id = opened.driver, opened.spec.run_id
         try:
             while True:
                 view = await driver.poll(run_id, every_s if on_progress else WAIT_S)
@@ -114,7 +159,29 @@ class RolloutRunner:
         finally:
             await driver.forget(run_id)
 
-    async def _open(self, rows: Rows | None, *, deliver: bool) -> str:
+    async def _reopened(self, opened: Opened, error: DriverLostError, delivered: Delivered) -> Opened:
+        """The run on a new driver, which takes up what the files say.
+
+        Raises:
+            DriverLostError: there are no files, or drivers keep dying.
+        """
+        if opened.spec.paths is None:
+            raise DriverLostError(f"{error}; nothing was recorded: {delivered.unsettled(opened.lines)}")
+        if opened.restarts >= MAX_DRIVER_RESTARTS:
+            raise DriverLostError(f"{error}; it is the {opened.restarts + 1}th: --resume goes on") from None
+        logger.warning("%s; another one takes up the run from its files", error)
+        with contextlib.suppress(ClusterError):
+            await self._stack.aclose()
+        self._driver = None
+        # What has failed in this invocation stays as it is; what it was to try again is tried again
+        resume = opened.spec.resume or Resume(only=(MISSING,))
+        spec = replace(opened.spec, resume=resume)
+        driver = await self._started_driver()
+        with visible_folder(spec) as known:
+            await driver.open_run(known, [])
+        return Opened(driver, spec, opened.lines, opened.log_start, opened.restarts + 1)
+
+    async def _open(self, rows: Rows | None, *, deliver: bool) -> Opened:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
         config, deployment = self.config, self._entered_deployment
         prepared = await prepare(config, deployment, rows)
@@ -122,9 +189,11 @@ class RolloutRunner:
             logger.warning("%s", warning)
         spec = replace(prepared.spec, deliver=deliver)
         driver = await self._started_driver()
+        log = spec.paths.attempts if spec.paths is not None else None
+        log_start = log.stat().st_size if log is not None and log.exists() else 0
         with visible_folder(spec) as known:
             await driver.open_run(known, prepared.lines)
-        return spec.run_id
+        return Opened(driver, spec, prepared.lines, log_start)
 
     async def _started_driver(self) -> DriverHandle:
         async with self._starting:

@@ -37,6 +37,10 @@ class ClusterError(GymRayError, RuntimeError):
     """Ray cannot give what the run needs: free resources, connect elsewhere, or ask for fewer shards."""
 
 
+class DriverLostError(ClusterError):
+    """The driver actor died; a run with a folder goes on with another one, or is continued with --resume."""
+
+
 class ShardLostError(GymRayError, RuntimeError):
     """Every shard actor died and could not be replaced; what was acknowledged is on disk."""
 

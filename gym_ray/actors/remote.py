@@ -24,7 +24,7 @@ from gym_ray.actors.shard import Shard
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.exchange import Blob, StepAnswer, StepRequest, slices
-from gym_ray.errors import ClusterError
+from gym_ray.errors import ClusterError, DriverLostError
 
 logger = logging.getLogger("gym_ray.cluster")
 
@@ -184,7 +184,7 @@ class RemoteDriver:
             async with asyncio.timeout(timeout_s):
                 return await ref
         except RayActorError as error:
-            raise ClusterError(f"the driver actor died: {str(error).splitlines()[0]}") from None
+            raise DriverLostError(f"the driver actor died: {str(error).splitlines()[0]}") from None
         except RayTaskError as error:
             raise error.cause from None  # the error itself, without the remote traceback around its message
         except TimeoutError:
@@ -223,7 +223,7 @@ async def remote_driver(spec: DriverSpec) -> AsyncIterator[RemoteDriver]:
         async with asyncio.timeout(CLOSE_TIMEOUT_S + PATIENCE_S):  # longer than the shards are given
             await actor.close.remote()
     except RayActorError as error:
-        raise ClusterError(f"the driver actor died: {str(error).splitlines()[0]}") from None
+        raise DriverLostError(f"the driver actor died: {str(error).splitlines()[0]}") from None
     finally:
         ray.kill(actor)
 
