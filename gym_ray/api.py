@@ -66,6 +66,7 @@ class RolloutRunner:
         self._driver: DriverHandle | None = None
         self._starting = asyncio.Lock()
         self._stack = AsyncExitStack()
+        self._open_runs: dict[str, Opened] = {}
 
     async def __aenter__(self) -> Self:
         """Read the deployment's config. The driver starts with the first run.
@@ -126,6 +127,7 @@ class RolloutRunner:
                 if not batch and _is_over(view):
                     return
         finally:
+            self._open_runs.pop(run_id, None)
             await driver.forget(run_id)
 
     async def collect(
@@ -145,6 +147,16 @@ class RolloutRunner:
             except DriverLostError as error:
                 opened = await self._reopened(opened, error, Delivered())
 
+    @property
+    def is_running(self) -> bool:
+        """True while a run is with the driver."""
+        return bool(self._open_runs)
+
+    async def drain(self) -> None:
+        """Start nothing more and let what is in flight end; the runs then conclude, what is left stays owed."""
+        for opened in list(self._open_runs.values()):
+            await opened.driver.drain_run(opened.spec.run_id)
+
     async def _report(
         self, opened: Opened, on_progress: Callable[[Progress], None] | None, every_s: float
     ) -> RunReport:
@@ -157,6 +169,7 @@ class RolloutRunner:
                 if _is_over(view) and view.report is not None:
                     return view.report
         finally:
+            self._open_runs.pop(run_id, None)
             await driver.forget(run_id)
 
     async def _reopened(self, opened: Opened, error: DriverLostError, delivered: Delivered) -> Opened:
@@ -179,7 +192,9 @@ class RolloutRunner:
         driver = await self._started_driver()
         with visible_folder(spec) as known:
             await driver.open_run(known, [])
-        return Opened(driver, spec, opened.lines, opened.log_start, opened.restarts + 1)
+        reopened = Opened(driver, spec, opened.lines, opened.log_start, opened.restarts + 1)
+        self._open_runs[spec.run_id] = reopened
+        return reopened
 
     async def _open(self, rows: Rows | None, *, deliver: bool) -> Opened:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
@@ -193,7 +208,9 @@ class RolloutRunner:
         log_start = log.stat().st_size if log is not None and log.exists() else 0
         with visible_folder(spec) as known:
             await driver.open_run(known, prepared.lines)
-        return Opened(driver, spec, prepared.lines, log_start)
+        opened = Opened(driver, spec, prepared.lines, log_start)
+        self._open_runs[spec.run_id] = opened
+        return opened
 
     async def _started_driver(self) -> DriverHandle:
         async with self._starting:

@@ -116,6 +116,10 @@ class RolloutCollectionConfig(BaseModel):
     drain_margin_s: float | None = Field(
         None, ge=0, description="Start none in the last seconds of the budget; default: learned from durations."
     )
+    deadline: str | None = Field(
+        None, description="Start rollouts only until then: an ISO time, or `slurm` for the end of the Slurm job."
+    )
+    grace_s: float = Field(30.0, ge=0, description="How long a terminated run may drain before it is cancelled.")
     token_budget: int | None = Field(None, ge=0, description="Start none once replies have reported so many tokens.")
     rollout_timeout_s: float | None = Field(None, gt=0, description="Wall-clock limit of one rollout; off by default.")
     retry_requests: bool = Field(True, description="Replay a request that may already have reached its server.")

@@ -27,7 +27,7 @@ from gym_ray.paths import RunPaths
 from gym_ray.planning.arriving import feed
 from gym_ray.planning.in_memory import PlanCollector
 from gym_ray.planning.planner import PlanSummary
-from gym_ray.planning.settings import load_shaping, max_rollout_attempts
+from gym_ray.planning.settings import load_shaping, max_rollout_attempts, seconds_to
 from gym_ray.planning.shaping import Shaping
 from gym_ray.planning.writing import PlanWriter
 from gym_ray.recording.atomic import write_atomically
@@ -219,6 +219,13 @@ class _Preparation:
         """What the settings or the environment say now."""
         return self.config.max_rollout_attempts or max_rollout_attempts()
 
+    def _budget_s(self) -> float | None:
+        """The time in which rollouts may start, by the budget and by the deadline."""
+        limits = [self.config.dispatch_budget_s]
+        if self.config.deadline is not None:
+            limits.append(seconds_to(self.config.deadline, self.config.grace_s))
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def _identity(self, summary: PlanSummary) -> Identity:
         return identity_of(self.config, self.deployment, summary)
 
@@ -239,7 +246,7 @@ class _Preparation:
             aggregate_timeout_s=config.aggregate_timeout_s,
             retry_requests=config.retry_requests,
             rollout_timeout_s=config.rollout_timeout_s,
-            dispatch_budget_s=config.dispatch_budget_s,
+            dispatch_budget_s=self._budget_s(),
             drain_margin_s=config.drain_margin_s,
             token_budget=config.token_budget,
         )

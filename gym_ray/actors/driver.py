@@ -160,6 +160,18 @@ class Driver:
         self._cancel(run)
         self._consider(run)
 
+    async def drain_run(self, run_id: str) -> None:
+        """Start nothing more of a run and let what is in flight end; what is owed stays owed."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return
+        run.is_draining = True
+        for link in self._links:
+            if any(owner == run_id for owner, _ in link.leases):
+                link.drained.append(run_id)
+        self._consider(run)
+        self._wake()
+
     async def forget(self, run_id: str) -> None:
         """Drop a run: cancel what is in flight and close its files."""
         run = self._runs.pop(run_id, None)
@@ -174,7 +186,7 @@ class Driver:
             request = self._request(link)
             if not await self._log_leases(link, request):
                 continue
-            if not link.leases and not link.cancelled and not request.cancelled_runs:
+            if not link.leases and not link.cancelled and not request.cancelled_runs and not request.drained_runs:
                 self._work.clear()
                 await self._work.wait()
                 continue
@@ -214,12 +226,14 @@ class Driver:
             self._consider(run)  # a spent budget may have ended it just now
         link.lease_seq += bool(headers)
         cancelled, link.cancelled = tuple(link.cancelled), []
+        drained, link.drained = tuple(link.drained), []
         return StepRequest(
             ack=link.ack,
             leases=tuple(headers),
             blob=Blob(lines),
             cap=cap,
             cancelled_runs=cancelled,
+            drained_runs=drained,
             more=owed > len(headers),
             lease_seq=link.lease_seq,
         )
@@ -247,6 +261,7 @@ class Driver:
     def _take_back(self, link: ShardLink, request: StepRequest) -> None:
         """Undo a request that was not sent."""
         link.cancelled = [*request.cancelled_runs, *link.cancelled]
+        link.drained = [*request.drained_runs, *link.drained]
         for header in request.leases:
             del link.leases[header.run, header.number]
             self._runs[header.run].give_back(header.number, started=False)

@@ -39,6 +39,7 @@ class ShardLink:
         self.lease_seq = 0
         self.leases: dict[tuple[str, int], tuple[int, float]] = {}
         self.cancelled: list[str] = []
+        self.drained: list[str] = []
         self.rate_per_s = 0.0
         self.is_open = False
         """True while a `step` is under way."""

@@ -98,6 +98,9 @@ class DriverActor:
     async def stop_run(self, run_id: str) -> None:
         await self._driver.stop_run(run_id)
 
+    async def drain_run(self, run_id: str) -> None:
+        await self._driver.drain_run(run_id)
+
     async def forget(self, run_id: str) -> None:
         await self._driver.forget(run_id)
 
@@ -175,6 +178,9 @@ class RemoteDriver:
 
     async def stop_run(self, run_id: str) -> None:
         await self._call(self._actor.stop_run.remote(run_id), CALL_TIMEOUT_S)
+
+    async def drain_run(self, run_id: str) -> None:
+        await self._call(self._actor.drain_run.remote(run_id), CALL_TIMEOUT_S)
 
     async def forget(self, run_id: str) -> None:
         await self._call(self._actor.forget.remote(run_id), CALL_TIMEOUT_S)

@@ -87,7 +87,7 @@ class Run:
         self.deliveries = Deliveries()
         self.budget = DispatchBudget(spec.dispatch_budget_s, spec.drain_margin_s, spec.token_budget, now)
         self.phase = Phase.DISPATCHING
-        self.is_stopped = False
+        self.is_stopped = self.is_draining = False
         self.is_sealed = not spec.is_open_ended
         self.report: RunReport | None = None
         self.error: BaseException | None = None
@@ -102,7 +102,8 @@ class Run:
     @property
     def wants_dispatch(self) -> bool:
         """True while rollouts may be leased."""
-        return self.phase is Phase.DISPATCHING and not self.is_stopped and not self._is_held_up
+        is_ending = self.is_stopped or self.is_draining
+        return self.phase is Phase.DISPATCHING and not is_ending and not self._is_held_up
 
     @property
     def leasable(self) -> int:
@@ -120,7 +121,7 @@ class Run:
         """True once nothing is in a shard's hands and nothing will be leased."""
         if self.ledger.count(State.LEASED):
             return False
-        return self.is_stopped or (self.is_sealed and self.ledger.is_over)
+        return self.is_stopped or self.is_draining or (self.is_sealed and self.ledger.is_over)
 
     @property
     def is_unchanged(self) -> bool:

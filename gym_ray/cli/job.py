@@ -19,37 +19,58 @@ from gym_ray.observe.tally import Progress
 
 def run_job(settings: RolloutCollectionConfig, display: str, out: TextIO, *, json_output: bool) -> int:
     """Run it, write the report, and return the exit code."""
-    ended = _collect(settings, display)
+    ended, received = _collect(settings, display)
     if isinstance(ended, signal.Signals):
         tell(f"stopped; every record so far is in {Path(settings.output_jsonl_fpath or '').parent}; --resume goes on")
         return exit_code(ended)
     lines = [json.dumps(ended.to_dict())] if json_output else ended.lines()
     out.writelines(f"{line}\n" for line in lines)
-    return ended.exit_code
+    is_cut = received in (signal.SIGINT, signal.SIGTERM) and not ended.is_complete
+    return exit_code(received) if is_cut and received is not None else ended.exit_code
 
 
-def _collect(settings: RolloutCollectionConfig, display: str) -> RunReport | signal.Signals:
-    """The report, or the signal that ended the run."""
+def _collect(
+    settings: RolloutCollectionConfig, display: str
+) -> tuple[RunReport | signal.Signals, signal.Signals | None]:
+    """The report, or the signal that cancelled the run; and the first signal that came."""
     if display != Display.NONE:
         tell(_announcement(settings))
     with progress_display(Display(display), Console(stderr=True, highlight=False)) as show:
         return asyncio.run(_interruptible(settings, show))
 
 
-async def _interruptible(settings: RolloutCollectionConfig, show: Show) -> RunReport | signal.Signals:
-    def told() -> None:
-        tell("stopping: what is in flight is cancelled; a second signal ends this at once")
+async def _interruptible(
+    settings: RolloutCollectionConfig, show: Show
+) -> tuple[RunReport | signal.Signals, signal.Signals | None]:
+    runner = RolloutRunner(settings)
+    latest: list[Progress] = []
+    draining: list[asyncio.Task[None]] = []
+
+    def drain(number: signal.Signals) -> bool:
+        if not runner.is_running:
+            return False
+        waits = "" if number is signal.SIGINT else f" within {settings.grace_s:g} s"
+        in_flight = latest[-1].in_flight if latest else 0
+        tell(f"stopping: {in_flight} rollouts in flight may end{waits}; a second signal cancels them")
+        draining.append(asyncio.get_running_loop().create_task(runner.drain()))
+        return True
+
+    def cancelled() -> None:
+        tell("stopping: what is in flight is cancelled; another signal ends this at once")
 
     def shown(progress: Progress) -> None:
         interruption.arm()  # the driver runs, so Ray has installed its handlers
+        latest[:] = [progress]
         show(progress)
 
     async def job() -> RunReport:
-        async with RolloutRunner(settings) as runner:
+        async with runner:
             return await runner.collect(on_progress=shown)
 
-    interruption = Interruption(told)
-    return await interruption.run(job())
+    interruption = Interruption(drain, cancelled, grace_s=settings.grace_s)
+    ended = await interruption.run(job())
+    await asyncio.gather(*draining, return_exceptions=True)
+    return ended, interruption.received
 
 
 def _announcement(settings: RolloutCollectionConfig) -> str:

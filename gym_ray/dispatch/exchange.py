@@ -110,6 +110,8 @@ class StepRequest:
     cap: int
     """Attempts that this shard may have in flight."""
     cancelled_runs: tuple[str, ...] = ()
+    drained_runs: tuple[str, ...] = ()
+    """What of these has not started is handed back; what has may end."""
     more: bool = True
     """False when nothing is left to lease: the shard then need not hurry for more work."""
     lease_seq: int = 0

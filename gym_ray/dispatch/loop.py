@@ -80,12 +80,13 @@ class ShardLoop:
                 request.leases, slices((h.size for h in request.leases), request.blob), strict=True
             ):
                 self._admission.offer(Lease(header, bytes(line)))
+        for run in (*request.drained_runs, *request.cancelled_runs):
+            self._released += [(*lease.header[:3], False) for lease in self._admission.release(run)]
         for run in request.cancelled_runs:
             self._cancel(run)
         self._admit()
 
     def _cancel(self, run: str) -> None:
-        self._released += [(*lease.header[:3], False) for lease in self._admission.release(run)]
         for (owner, _), task in self._tasks.items():
             if owner == run:
                 task.cancel()

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.errors import ConfigError
@@ -52,6 +53,29 @@ def max_rollout_attempts(environ: Mapping[str, str] = os.environ) -> int | None:
         return int(text)
     logger.warning("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS: expected a positive number, found %r; 3 is used", text)
     return 3
+
+
+def seconds_to(
+    deadline: str, grace_s: float, environ: Mapping[str, str] = os.environ, now: datetime | None = None
+) -> float:
+    """Seconds in which rollouts may start before a deadline, less the grace that ending takes; 0 if it is past.
+
+    `deadline` is an ISO time, of this machine's zone unless it names one, or `slurm` for SLURM_JOB_END_TIME.
+
+    Raises:
+        ConfigError: it is neither, or this is no Slurm job.
+    """
+    if deadline == "slurm":
+        text = environ.get("SLURM_JOB_END_TIME", "")
+        if not text.isdecimal():
+            raise ConfigError(f"deadline: slurm needs SLURM_JOB_END_TIME in Unix seconds, found {text!r}: give a time")
+        end = datetime.fromtimestamp(int(text), UTC)
+    else:
+        try:
+            end = datetime.fromisoformat(deadline).astimezone()
+        except ValueError:
+            raise ConfigError(f"deadline: expected an ISO time or slurm, found {deadline!r}") from None
+    return max(0.0, (end - (now or datetime.now(UTC))).total_seconds() - grace_s)
 
 
 def _choice(config: RolloutCollectionConfig, environ: Mapping[str, str]) -> TaskChoice:

@@ -341,3 +341,19 @@ async def test_while_a_run_waits_for_its_last_rollouts_the_oldest_are_named() ->
         oldest = view.progress.oldest
         assert [(each.task_index, each.rollout_index, each.server) for each in oldest] == [(3, 0, "env"), (7, 0, "env")]
         assert all(each.age_s > 0 for each in oldest)
+
+
+async def test_a_drained_run_lets_what_has_started_end_and_starts_nothing_more() -> None:
+    world = World(lambda _: 0.1)
+    async with started(world, driver_spec(cap=4)) as driver:
+        await driver.open_run(memory_run(), rows(40))
+        while world.in_flight < 4:
+            await asyncio.sleep(0.01)
+        await driver.drain_run("r")
+        _, view = await everything(driver)
+    ended = sum(world.executions.values())
+    assert view.phase is Phase.DONE
+    assert 4 <= view.progress.results == ended < 40
+    assert view.progress.owed == 40 - ended
+    assert view.report is not None
+    assert not view.report.is_complete

@@ -1,4 +1,4 @@
-"""The first signal cancels and waits for the cleaning up; it has no say before or after."""
+"""The first signal drains, the second cancels and waits for the cleaning up; it has no say before or after."""
 
 import asyncio
 import os
@@ -6,41 +6,99 @@ import signal
 
 import pytest
 
-from gym_ray.cli.interruption import STOPPING, Interruption, exit_code
+from gym_ray.cli.interruption import ON_A_CLOCK, STOPPING, Interruption, exit_code
 
 
 def send(number: signal.Signals) -> None:
     os.kill(os.getpid(), number)
 
 
+class Told:
+    """What an interruption has asked for."""
+
+    def __init__(self, *, can_drain: bool = True, grace_s: float = 60.0) -> None:
+        self.steps: list[str] = []
+        self._can_drain = can_drain
+        self.drained = asyncio.Event()
+        self.interruption = Interruption(self._drain, lambda: self.steps.append("cancelled"), grace_s=grace_s)
+
+    def _drain(self, number: signal.Signals) -> bool:
+        self.steps.append(f"drain {number.name}")
+        self.drained.set()
+        return self._can_drain
+
+
 @pytest.mark.parametrize("number", STOPPING)
-async def test_a_signal_cancels_waits_for_cleaning_up_and_is_returned(number: signal.Signals) -> None:
-    steps: list[str] = []
+async def test_the_first_signal_lets_the_work_end(number: signal.Signals) -> None:
+    told = Told()
 
     async def work() -> str:
+        send(number)
+        await told.drained.wait()
+        return "ended by itself"
+
+    assert await told.interruption.run(work()) == "ended by itself"
+    assert told.steps == [f"drain {number.name}"]
+    assert told.interruption.received is number
+
+
+@pytest.mark.parametrize("number", STOPPING)
+async def test_the_second_cancels_and_waits_for_cleaning_up(number: signal.Signals) -> None:
+    told = Told()
+
+    async def work() -> str:
+        send(signal.SIGINT)
+        await told.drained.wait()
         send(number)
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            steps.append("cleaned up")
+            told.steps.append("cleaned up")
         return "never"
 
-    assert await Interruption(lambda: steps.append("told")).run(work()) is number
-    assert steps == ["told", "cleaned up"]
+    assert await told.interruption.run(work()) is signal.SIGINT
+    assert told.steps == ["drain SIGINT", "cancelled", "cleaned up"]
+
+
+@pytest.mark.parametrize("number", sorted(ON_A_CLOCK))
+async def test_who_does_not_wait_is_obeyed_after_the_grace(number: signal.Signals) -> None:
+    told = Told(grace_s=0.0)
+
+    async def work() -> None:
+        send(number)
+        await asyncio.Event().wait()
+
+    assert await told.interruption.run(work()) is number
+    assert told.steps == [f"drain {number.name}", "cancelled"]
+
+
+async def test_where_nothing_can_be_drained_the_first_cancels() -> None:
+    told = Told(can_drain=False)
+
+    async def work() -> None:
+        send(signal.SIGINT)
+        await asyncio.Event().wait()
+
+    assert await told.interruption.run(work()) is signal.SIGINT
 
 
 async def test_what_the_work_returns_comes_back() -> None:
     async def work() -> str:
         return "done"
 
-    assert await Interruption(lambda: None).run(work()) == "done"
+    assert await Told().interruption.run(work()) == "done"
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-async def test_an_error_is_raised_unless_a_signal_caused_it() -> None:
+async def test_an_error_is_raised_unless_a_cancellation_caused_it() -> None:
     async def failing() -> None:
+        raise OSError("broken")
+
+    async def failing_while_draining() -> None:
+        send(signal.SIGTERM)
+        await told.drained.wait()
         raise OSError("broken")
 
     async def failing_when_cancelled() -> None:
@@ -51,35 +109,39 @@ async def test_an_error_is_raised_unless_a_signal_caused_it() -> None:
             raise OSError("the actors have gone") from None
 
     with pytest.raises(OSError, match="broken"):
-        await Interruption(lambda: None).run(failing())
-    assert await Interruption(lambda: None).run(failing_when_cancelled()) is signal.SIGTERM
+        await Told().interruption.run(failing())
+    told = Told()
+    with pytest.raises(OSError, match="broken"):
+        await told.interruption.run(failing_while_draining())
+    assert await Told(can_drain=False).interruption.run(failing_when_cancelled()) is signal.SIGTERM
 
 
 async def test_a_library_that_takes_the_signal_is_overruled() -> None:
-    interruption = Interruption(lambda: None)
+    told = Told(can_drain=False)
 
     async def work() -> None:
         signal.signal(signal.SIGTERM, lambda *_: None)
-        interruption.arm()
+        told.interruption.arm()
         send(signal.SIGTERM)
         await asyncio.Event().wait()
 
-    assert await interruption.run(work()) is signal.SIGTERM
+    assert await told.interruption.run(work()) is signal.SIGTERM
 
 
-async def test_a_second_signal_is_not_ours() -> None:
+async def test_a_signal_after_the_cancellation_is_not_ours() -> None:
+    told = Told(can_drain=False)
+
     async def work() -> None:
         send(signal.SIGINT)
         try:
             await asyncio.Event().wait()
         finally:
-            interruption.arm()  # too late: we are stopping
+            told.interruption.arm()  # too late: we are stopping
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
 
-    interruption = Interruption(lambda: None)
-    assert await interruption.run(work()) is signal.SIGINT
+    assert await told.interruption.run(work()) is signal.SIGINT
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:
-    assert [exit_code(number) for number in STOPPING] == [130, 143]
+    assert [exit_code(number) for number in STOPPING[:2]] == [130, 143]

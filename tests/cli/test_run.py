@@ -250,11 +250,34 @@ def test_a_signal_ends_with_its_own_code_and_leaves_whole_records(
             running.send_signal(number)
             stdout, stderr = running.communicate(timeout=30)
         assert running.returncode == code
+        assert "INCOMPLETE" in stdout
+        assert "rollouts in flight may end" in stderr
+        assert "Traceback" not in stderr
+        wait_until(lambda: not any(server.stats()["in_flight"] for server in served.servers.values()))
+    assert 0 < len(records(out, "r-[01].jsonl")) < 400
+
+
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGINT, 130), (None, 143)])
+def test_what_does_not_end_in_time_is_cancelled(second: signal.Signals | None, code: int, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = [sys.executable, "-m", "gym_ray", "run", "-i", both(tmp_path, 50), "-o", out / "r.jsonl", "+grace_s=0.3"]
+    with example_in_thread(Profile(latency=LatencyRange(60.0, 60.0))) as served:
+        flags = ["--head", served.head_address, "--executor", "local", "--concurrency", "4"]
+        with subprocess.Popen([*run, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            wait_until(lambda: sum(server.stats()["in_flight"] for server in served.servers.values()) == 4)
+            running.send_signal(signal.SIGINT if second is not None else signal.SIGTERM)
+            assert running.stderr is not None
+            wait_until(lambda: "rollouts in flight may end" in running.stderr.readline())
+            if second is not None:
+                running.send_signal(second)
+            stdout, stderr = running.communicate(timeout=30)
+        assert running.returncode == code
         assert stdout == ""
         assert str(out) in stderr
         assert "Traceback" not in stderr
         wait_until(lambda: not any(server.stats()["in_flight"] for server in served.servers.values()))
-    assert 0 < len(records(out, "r-[01].jsonl")) < 400
+    ended = gym_ray("verify", out)
+    assert ended.code == 3, ended.out
 
 
 @pytest.mark.parametrize("args", [("--version",), ("--help",), ("run", "--help"), ("aggregate", "--help")])
