@@ -60,6 +60,9 @@ class RolloutCompletions:
         self._room = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
+        """What ended the session; outcomes that came before it are still there."""
+        self._is_shut = False
+        """True once the owner has closed it."""
 
     # Iteration
 
@@ -108,7 +111,7 @@ class RolloutCompletions:
         Every outcome is transferred once: a second call, or one after `aclose`, returns an empty list. Work that this
         call cancels is not among them. An awaitable that waits already keeps what it claimed, or raises CancelledError.
         """
-        if self._claims.is_closed:
+        if self._is_shut:
             await self._stopped()
             return []
         self._shut()
@@ -171,10 +174,10 @@ class RolloutCompletions:
         self._room.set()
 
     def _on_failure(self, error: BaseException) -> None:
-        self._error = error
+        self._error = self._error or error
         for waiter in self._claims.close():
             if not waiter.done():
-                waiter.set_exception(error)
+                waiter.set_exception(self._error)
                 waiter.exception()
 
     async def _claim(self) -> Pair:
@@ -217,6 +220,7 @@ class RolloutCompletions:
     # Closing
 
     def _shut(self) -> None:
+        self._is_shut = True
         for waiter in self._claims.close():
             waiter.cancel()
         if self._feeding is not None and self._closing is None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gym_ray.actors.backend import DriverHandle
@@ -43,13 +44,28 @@ class DriverSession:
         self._planned = planned
         self._positions = None if planned is None else {number: at for at, (number, _) in enumerate(planned)}
         self._pump: asyncio.Task[None] | None = None
+        self._arrived: Callable[[int, Any], None] = lambda _position, _result: None
+        self._failed: Callable[[BaseException], None] = lambda _error: None
 
     async def start(self, arrived: Callable[[int, Any], None], failed: Callable[[BaseException], None]) -> None:
-        """Open the run and begin to report."""
+        """Begin to report. A run of rows is opened with the first of them, which saves a call."""
+        self._arrived, self._failed = arrived, failed
         driver = await self._driver()
-        with visible_folder(self._spec) as spec:
-            await driver.open_run(spec, [])
-        self._pump = asyncio.get_running_loop().create_task(self._report(driver, arrived, failed))
+        if self._planned is not None:
+            with visible_folder(self._spec) as spec:
+                await driver.open_run(spec, [])
+            self._begin(driver)
+
+    def _begin(self, driver: DriverHandle) -> None:
+        work = self._report(driver, self._arrived, self._failed)
+        self._pump = asyncio.get_running_loop().create_task(work)
+
+    async def _hand_over(self, driver: DriverHandle, lines: list[bytes], *, is_last: bool) -> None:
+        if self._pump is not None:
+            await driver.feed(self._spec.run_id, lines, is_last=is_last)
+            return
+        await driver.open_run(replace(self._spec, is_open_ended=not is_last), lines)
+        self._begin(driver)
 
     async def feed(self, positions: range, *, is_last: bool) -> None:
         """Have these rows dispatched, in order."""
@@ -62,9 +78,9 @@ class DriverSession:
             batch.append(self._lines[position])
             size += len(batch[-1])
             if size >= FEED_BYTES and position != positions[-1]:
-                await driver.feed(self._spec.run_id, batch, is_last=False)
+                await self._hand_over(driver, batch, is_last=False)
                 batch, size = [], 0
-        await driver.feed(self._spec.run_id, batch, is_last=is_last)
+        await self._hand_over(driver, batch, is_last=is_last)
 
     async def join(self) -> None:
         """Wait for the status of a recorded run; others have nothing to wait for."""

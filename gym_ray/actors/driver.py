@@ -76,8 +76,15 @@ class Driver:
     # Called by the owner
 
     async def start(self) -> None:
-        """Start the shards and begin to serve them."""
-        handles = await asyncio.gather(*(self._spawn(slot) for slot in range(self._spec.shards)))
+        """Start the shards and begin to serve them.
+
+        Raises:
+            ShardLostError: a shard died while it started.
+        """
+        try:
+            handles = await asyncio.gather(*(self._spawn(slot) for slot in range(self._spec.shards)))
+        except ShardDied as error:
+            raise ShardLostError(f"a shard could not be started: {error}") from None
         self._links = [ShardLink(slot, handle) for slot, handle in enumerate(handles)]
         for link in self._links:
             self._own(self._serve(link))
@@ -102,6 +109,8 @@ class Driver:
             RoutingError: a row names no server that this driver knows.
             RunFolderError, RecordingError: the files cannot be used.
         """
+        if not self._links:  # every shard has died in an earlier run
+            await self.start()
         held = await self._in_thread(open_run, spec, self._spec.shard.servers, lines)
         run = Run(spec, held, self._spec.shard.servers, self._spec.cap, self._clock())
         self._runs[spec.run_id] = run
@@ -211,6 +220,7 @@ class Driver:
         limit = credit(
             cap=cap,
             held=len(link.leases),
+            held_by_all=sum(len(each.leases) for each in self._links),
             rate_per_s=link.rate_per_s,
             owed=owed,
             shards=len(self._links),
@@ -352,7 +362,7 @@ class Driver:
         return False
 
     async def _lose(self, run: Run, number: int, attempt: int, reason: str, *, is_poison: bool) -> None:
-        if run.spec.retry_requests and not is_poison:
+        if run.spec.retry_requests and not is_poison and run.has_budget(self._clock()):
             run.give_back(number, started=True)
             self._consider(run)
             return

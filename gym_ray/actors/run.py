@@ -81,7 +81,10 @@ class Run:
             restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
             for number in filter(held.history.has_result, range(len(plan))):
                 self._score(number, held.history.reward(number), masked=held.history.is_masked(number))
-        if spec.is_open_ended and not isinstance(plan, MemoryPlan):
+        if isinstance(plan, MemoryPlan):
+            for number in range(len(plan)):
+                self.ledger.use_attempts(number, plan.attempt(number))
+        elif spec.is_open_ended:
             for number in range(len(plan)):
                 self.ledger.set_aside(number)  # until it is released
         self.deliveries = Deliveries()
@@ -109,6 +112,10 @@ class Run:
     def leasable(self) -> int:
         """Rollouts that could be leased now."""
         return self.ledger.leasable if self.wants_dispatch else 0
+
+    def has_budget(self, now: float) -> bool:
+        """True while neither time nor tokens have run out: what is owed may then start."""
+        return self.budget.out_of_time(now) is None and self.budget.out_of_tokens is None
 
     @property
     def may_wait_in_shards(self) -> bool:

@@ -16,12 +16,15 @@ def split_cap(cap: int, shards: int) -> list[int]:
     return [share + (index < rest) for index in range(shards)]
 
 
-def credit(*, cap: int, held: int, rate_per_s: float, owed: int, shards: int, has_reserve: bool = True) -> int:
+def credit(
+    *, cap: int, held: int, held_by_all: int, rate_per_s: float, owed: int, shards: int, has_reserve: bool = True
+) -> int:
     """Leases to hand a shard now.
 
     Args:
         cap: attempts that the shard may have in flight.
         held: leases that it holds already, in flight or waiting.
+        held_by_all: the same of all shards together.
         rate_per_s: rollouts that it ended per second lately.
         owed: rollouts of all runs that nobody holds.
         shards: shards that share them.
@@ -31,5 +34,7 @@ def credit(*, cap: int, held: int, rate_per_s: float, owed: int, shards: int, ha
         return 0
     reserve = min(max(cap // 4, round(rate_per_s * ROUND_TRIP_S), 1), MAX_RESERVE, owed // (2 * shards))
     reserve *= has_reserve
-    fair = -(-owed // shards)  # a shard that asks first must not take the work of the others
-    return max(0, min(cap + reserve - held, fair))
+    # An equal part of all that is there, so that who asks first does not take the work of the others. Of what is owed
+    # alone it would be a part of a part for each that asks later, and the rest would wait for the next completion.
+    fair = max(-(-(owed + held_by_all) // shards) - held, 1)
+    return max(0, min(cap + reserve - held, fair, owed))

@@ -130,7 +130,8 @@ class ShardLoop:
         """Bring the answer forward when what there is to say warrants it."""
         if self._due is None or self._timer is None:
             return
-        if len(self._outbox) >= MAX_ITEMS or self._outbox_bytes >= MAX_BYTES:
+        is_last = self._outbox and not self._tasks and not self._more  # nothing comes that could keep it company
+        if is_last or len(self._outbox) >= MAX_ITEMS or self._outbox_bytes >= MAX_BYTES:
             self._fire()
         elif self._outbox or self._released:
             linger = STARVING_LINGER_S if self._more and self._admission.is_starving else LINGER_S

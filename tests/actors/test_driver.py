@@ -357,3 +357,16 @@ async def test_a_drained_run_lets_what_has_started_end_and_starts_nothing_more()
     assert view.progress.owed == 40 - ended
     assert view.report is not None
     assert not view.report.is_complete
+
+
+async def test_what_was_in_flight_in_a_dead_shard_is_not_called_unstarted_when_the_budget_is_spent() -> None:
+    world = World(lambda _: 100.0)
+    async with started(world, driver_spec(shards=1, cap=4)) as driver:
+        await driver.open_run(memory_run(dispatch_budget_s=0.05), rows(4))
+        while world.in_flight < 4:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        await world.shards[0].die()
+        got, view = await everything(driver)
+    assert (view.progress.failures, view.progress.drained) == (4, 0)
+    assert all(b"possibly_delivered" in item.record for item in got)

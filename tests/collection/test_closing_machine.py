@@ -31,6 +31,9 @@ RUN = "r"
 PATIENCE_S = 300.0
 """Nothing in here takes that long on the virtual clock, except what hangs."""
 SHARDS = 2
+MOMENTS = 4
+PAUSES = st.sampled_from([0, 1, 2, 3, MOMENTS, MOMENTS, MOMENTS])
+"""Turns of the loop between two commands; `MOMENTS` is as long as everything takes that waits for no command."""
 
 
 class OneThreadLoop(VirtualLoop):
@@ -89,13 +92,15 @@ class ClosingModel(RuleBasedStateMachine):
     """Positions of rows are what is counted: which have arrived at the iterator, and who got them."""
 
     @initialize(
-        planned=st.integers(0, 12),
-        max_resident=st.none() | st.integers(1, 4),
-        slots=st.none() | st.integers(1, 4),
-        cap=st.integers(2, 8),
-        budget_s=st.none() | st.sampled_from([0.0, 20.0, 60.0]),
-        retries=st.booleans(),
+        planned=st.sampled_from([0, 1, 3, 8, 16, 24]),
+        max_resident=st.sampled_from([None, None, 1, 4]),
+        slots=st.sampled_from([None, None, 1, 4]),
+        cap=st.integers(2, 6),
+        budget_s=st.sampled_from([None, None, None, 0.0, 20.0, 60.0]),
+        retries=st.sampled_from([True, True, False]),
         routes=st.booleans(),
+        max_deaths=st.sampled_from([0, 0, 2, SHARDS * (MAX_RESTARTS + 1)]),
+        opens_for=st.integers(0, 25),
     )
     def begin(
         self,
@@ -106,14 +111,19 @@ class ClosingModel(RuleBasedStateMachine):
         budget_s: float | None,
         retries: bool,
         routes: bool,
+        max_deaths: int,
+        opens_for: int,
     ) -> None:
+        self.max_deaths, self.opens_for = max_deaths, opens_for
         self.planned, self.max_resident, self.slots = planned, max_resident, slots
         self.world = CommandedWorld()
         self.arrived: list[int] = []
+        self.errors: list[BaseException] = []
         self.position_of: dict[int, int] = {}
         self.claimed: list[int] = []
         self.drained: list[int] = []
         self.given_up = 0
+        self.gives_up_when_served = False
         self.dead: list[FakeShard] = []
         self.withheld: set[int] = set()
         self.unasked: list[Claim] = []
@@ -155,20 +165,34 @@ class ClosingModel(RuleBasedStateMachine):
 
     def _meaning(self, position: int, delivery: Delivery) -> Any:
         self.arrived.append(position)
+        waiting = [task for task in self.asking if not task.done()]
+        if self.gives_up_when_served and waiting:  # cancelled when it has its outcome and does not know it yet
+            self.gives_up_when_served = False
+            asyncio.get_running_loop().call_soon(waiting[0].cancel)
         if delivery.header.kind == OutcomeKind.WITHHELD:
             self.withheld.add(position)
         result = plain_result(delivery, read_identity(delivery.line), routes=self.routes)
         if isinstance(result, BaseException):
-            self.errors = [*getattr(self, "errors", []), result]  # kept alive, so that its id stays its own
+            self.errors.append(result)  # kept alive, so that its id stays its own
             self.position_of[id(result)] = position
         return result
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
+        self.opens_for -= 1
         return self.runner.run(main)
 
     # What the caller does
 
-    @rule(pause=st.integers(0, 4))
+    @rule(pause=PAUSES)
+    def ask_for_the_next(self, pause: int) -> None:
+        async def ask() -> None:
+            with contextlib.suppress(StopIteration):
+                self.asking.append(asyncio.ensure_future(self._ask(next(self.completions))))
+            await self._pass(pause)
+
+        self.run(ask())
+
+    @rule(pause=PAUSES)
     def take_an_awaitable(self, pause: int) -> None:
         async def take() -> None:
             with contextlib.suppress(StopIteration):
@@ -178,7 +202,7 @@ class ClosingModel(RuleBasedStateMachine):
         self.run(take())
 
     @precondition(lambda self: self.unasked)
-    @rule(data=st.data(), pause=st.integers(0, 4))
+    @rule(data=st.data(), pause=PAUSES)
     def await_it(self, data: st.DataObject, pause: int) -> None:
         claim = self.unasked.pop(data.draw(st.integers(0, len(self.unasked) - 1)))
 
@@ -189,7 +213,7 @@ class ClosingModel(RuleBasedStateMachine):
         self.run(ask())
 
     @precondition(lambda self: any(not task.done() for task in self.asking))
-    @rule(data=st.data(), pause=st.integers(0, 4))
+    @rule(data=st.data(), pause=PAUSES)
     def give_up(self, data: st.DataObject, pause: int) -> None:
         task = data.draw(st.sampled_from([task for task in self.asking if not task.done()]))
 
@@ -199,8 +223,12 @@ class ClosingModel(RuleBasedStateMachine):
 
         self.run(cancel())
 
-    @precondition(lambda self: self.closing is None)
-    @rule(drains=st.booleans(), pause=st.integers(0, 4))
+    @rule()
+    def give_up_when_served(self) -> None:
+        self.gives_up_when_served = True
+
+    @precondition(lambda self: self.closing is None and self.opens_for <= 0)
+    @rule(drains=st.booleans(), pause=PAUSES)
     def close(self, drains: bool, pause: int) -> None:
         async def close() -> None:
             self.drains, self.ended_before_closing = drains, set(self.world.ended)
@@ -223,13 +251,16 @@ class ClosingModel(RuleBasedStateMachine):
     # What happens to it
 
     @precondition(lambda self: self.world.running)
-    @rule(data=st.data(), how=st.sampled_from(["result", "result", "failure", "exception"]), pause=st.integers(0, 4))
-    def end_an_attempt(self, data: st.DataObject, how: str, pause: int) -> None:
-        attempt = self.world.running[data.draw(st.sampled_from(sorted(self.world.running)))]
+    @rule(
+        data=st.data(), count=st.integers(1, 3), how=st.sampled_from(["result", "failure", "exception"]), pause=PAUSES
+    )
+    def attempts_end(self, data: st.DataObject, count: int, how: str, pause: int) -> None:
+        order = data.draw(st.permutations(sorted(self.world.running)))
 
         async def end() -> None:
-            if not attempt.done():
-                attempt.set_result(how)
+            for number in order[:count]:
+                if not self.world.running[number].done():
+                    self.world.running[number].set_result(how)
             await self._pass(pause)
 
         self.run(end())
@@ -238,8 +269,8 @@ class ClosingModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.run(asyncio.sleep(seconds))
 
-    @precondition(lambda self: len(self.dead) < SHARDS * (MAX_RESTARTS + 1) - 1)
-    @rule(slot=st.integers(0, SHARDS - 1), pause=st.integers(0, 4))
+    @precondition(lambda self: len(self.dead) < self.max_deaths)
+    @rule(slot=st.integers(0, SHARDS - 1), pause=PAUSES)
     def a_shard_dies(self, slot: int, pause: int) -> None:
         shard = [shard for shard in self.world.shards if shard.slot == slot][-1]
 
@@ -254,8 +285,8 @@ class ClosingModel(RuleBasedStateMachine):
         self.run(die())
 
     async def _pass(self, pause: int) -> None:
-        """Let a few steps of others happen, or with 4 everything that takes no longer than a batch lingers."""
-        if pause == 4:
+        """Let others have a few turns, or time for everything that waits for no command."""
+        if pause == MOMENTS:
             await asyncio.sleep(0.1)
             return
         for _ in range(pause):
@@ -392,4 +423,4 @@ class ClosingModel(RuleBasedStateMachine):
 
 
 TestClosingModel = ClosingModel.TestCase
-TestClosingModel.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestClosingModel.settings = settings(max_examples=250, stateful_step_count=50, deadline=None)
