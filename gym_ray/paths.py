@@ -6,6 +6,8 @@ Source: protocol §7.1. No other module builds one of these names.
 from dataclasses import dataclass
 from pathlib import Path
 
+from gym_ray.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class ShardPaths:
@@ -33,8 +35,20 @@ class RunPaths:
 
     @classmethod
     def of_output(cls, output: str | Path) -> "RunPaths":
-        """The names for an output path; its suffix does not matter."""
+        """The names for an output path; its suffix does not matter.
+
+        Raises:
+            ConfigError: it names no file, but a folder, a device, or nothing.
+        """
         path = Path(output).expanduser().absolute()
+        try:
+            is_file_name = bool(str(output)) and bool(path.stem) and (not path.exists() or path.is_file())
+        except OSError as error:  # a name that is too long
+            raise ConfigError(f"output_jsonl_fpath: {output}: {error.strerror}") from None
+        if not is_file_name or str(output).endswith(("/", "/.", "/..")):
+            raise ConfigError(
+                f"output_jsonl_fpath: expected the name of a file, such as out/rollouts.jsonl, found {output!s:.200}"
+            )
         return cls(path.parent, path.stem)
 
     def shard(self, label: int | str) -> ShardPaths:

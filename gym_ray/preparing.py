@@ -22,7 +22,7 @@ from gym_ray.config import SHAPING_SETTINGS, RolloutCollectionConfig
 from gym_ray.continuing import check_configuration, check_plan, extend_plan, identity_as_before, identity_of
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.secrets import mask_secrets
-from gym_ray.errors import ConfigError
+from gym_ray.errors import ConfigError, RunFolderError
 from gym_ray.paths import RunPaths
 from gym_ray.planning.arriving import feed
 from gym_ray.planning.in_memory import PlanCollector
@@ -34,7 +34,7 @@ from gym_ray.recording.atomic import write_atomically
 from gym_ray.recording.folder_token import remove_token, write_token
 from gym_ray.recording.found import FoundRun, find_run, is_unfinished_plan
 from gym_ray.recording.manifest import Identity, write_manifests
-from gym_ray.recording.run_files import make_room
+from gym_ray.recording.run_files import make_room, record_files
 from gym_ray.recording.run_lock import RunLock
 from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
 from gym_ray.rows.reading import read_rows
@@ -69,10 +69,24 @@ async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows:
     if config.output_jsonl_fpath is None:
         return await preparation.in_memory()
     paths = RunPaths.of_output(config.output_jsonl_fpath)
+    _refuse_own_records(config, paths)
     found = find_run(paths) if config.resume_from_cache else None
     if config.extend and (found is None or found.is_foreign):
         raise ConfigError(f"extend: {paths.directory} holds no run named {paths.stem!r} that gym_ray has made")
     return await (preparation.begun(paths) if found is None else preparation.continued(found))
+
+
+def _refuse_own_records(config: RolloutCollectionConfig, paths: RunPaths) -> None:
+    """Refuse an input that is a record file of the output, to which records would be appended.
+
+    Raises:
+        ConfigError: names it.
+    """
+    inputs = config.input_jsonl_fpath
+    for name in [inputs] if isinstance(inputs, str) else inputs or ():
+        path = Path(name).expanduser().absolute()
+        if path == paths.merged or path in record_files(paths).journals:
+            raise ConfigError(f"input_jsonl_fpath: {name} is where the records go: choose another --output")
 
 
 def policy_of(config: RolloutCollectionConfig) -> Policy:
@@ -144,6 +158,8 @@ class _Preparation:
         """The plan is made again to know that it is the one in the folder; another collector's is taken as it is."""
         manifest = found.manifest
         summary = None
+        if found.damage:
+            raise RunFolderError(f"{found.damage[0]}: `gym-ray recover` mends it; nothing was sent")
         if self._is_own_plan(found):
             identity = identity_as_before(found, self.deployment)
         elif found.is_foreign:

@@ -20,7 +20,7 @@ from gym_ray.aggregation.grouping import Group, grouped
 from gym_ray.aggregation.policy import completion_rejection
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.environment.client import EnvironmentClient
-from gym_ray.errors import GymRayError
+from gym_ray.errors import GymRayError, RecordingError
 from gym_ray.observe.quality import Quality, finding_lines
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
@@ -61,6 +61,7 @@ async def conclude(
             entries = await in_thread(read_metrics, paths) if spec.aggregate else []
         else:
             index = await in_thread(read_index, paths)
+            _check_count(index, run.tally.snapshot(clock()), paths)
             quality = Quality() if spec.checks_quality else None
             if is_merged:
                 await in_thread(merge_results, index, paths.merged, quality and quality.add)
@@ -80,7 +81,8 @@ async def conclude(
                 by_name = {server.name: server for server in servers}
                 entries = list((await aggregate_records(additions, by_name, client, spec.aggregate_timeout_s)).entries)
                 await in_thread(write_metrics, paths, entries)
-            coverage = coverage_of(index, additions, run.tally.snapshot(clock()), spec.policy)
+            merged = paths.merged if is_merged else None
+            coverage = coverage_of(index, additions, run.tally.snapshot(clock()), spec.policy, merged)
             run.notes += [f"{len(additions)} rollouts without a result count as zeros"] if len(additions) else []
             await in_thread(write_coverage, paths, coverage)
     run.notes += run.timing.lines() if run.timing is not None else []
@@ -106,6 +108,15 @@ def _files(run: Run, paths: RunPaths, entries: list[Entry]) -> dict[str, str]:
     if written := [str(path) for path in record_files(paths).failures if path.stat().st_size]:
         files["failures"] = ", ".join(written)
     return {**files, "folder": str(paths.directory)}
+
+
+def _check_count(index: RecordIndex, progress: Progress, paths: RunPaths) -> None:
+    """Refuse to conclude over files that do not hold what was written to them."""
+    if index.results != progress.results:
+        raise RecordingError(
+            f"{paths.directory}: {progress.results} results were recorded, the files hold {index.results}: something "
+            "has removed or changed record files during the run; --resume runs what is missing again"
+        )
 
 
 def _findings(index: RecordIndex, quality: Quality, progress: Progress, has_seen_all: bool) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gym_ray.recording.manifest import write_manifests
 from gym_ray.recording.plan_files import PlanFiles
 from gym_ray.recording.run_files import record_files
 from gym_ray.recording.run_lock import RunLock
-from gym_ray.recording.status import RunStatus, read_status
+from gym_ray.recording.status import RunStatus, last_status
 
 logger = logging.getLogger("gym_ray.run")
 
@@ -97,7 +97,7 @@ def open_run(spec: RunSpec, servers: tuple[EnvironmentServer, ...], lines: Itera
         )
         undo.callback(recorder.close)
         history = _history(spec, plan) if spec.resume is not None else None
-        last_status = read_status(spec.paths) if spec.resume is not None else None
+        status = last_status(spec.paths) if spec.resume is not None else None
         write_manifests(
             spec.paths,
             run_id=spec.run_id,
@@ -108,7 +108,7 @@ def open_run(spec: RunSpec, servers: tuple[EnvironmentServer, ...], lines: Itera
         )
         files = RecordFiles(recorder, AttemptLog(spec.paths.attempts), lock)
         undo.pop_all()
-    return Held(plan, files, history, last_status)
+    return Held(plan, files, history, status)
 
 
 def _history(spec: RunSpec, plan: Plan) -> History:
@@ -123,6 +123,12 @@ def _history(spec: RunSpec, plan: Plan) -> History:
         raise RunFolderError(
             f"{spec.paths.directory}: {history.strangers} records of rollouts that the plan does not have: "
             "the records belong to another plan; pass --fresh to move them aside"
+        )
+    if history.lost_results:
+        logger.warning(
+            "%d results that were recorded once are in no file: files were removed, or a disk has lost them; their "
+            "rollouts are run again",
+            len(history.lost_results),
         )
     if history.duplicates:
         logger.warning("%d results are there more than once; the highest attempt counts", history.duplicates)

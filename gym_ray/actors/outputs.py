@@ -58,7 +58,9 @@ def withdraw(path: Path) -> None:
         path.replace(path.with_name(f"{path.name}.superseded"))
 
 
-def coverage_of(index: RecordIndex, additions: Additions, progress: Progress, policy: Policy) -> Coverage:
+def coverage_of(
+    index: RecordIndex, additions: Additions, progress: Progress, policy: Policy, merged: Path | None
+) -> Coverage:
     """How much of the plan the score covers, and by which policy."""
     scored = index.results + len(additions)
     return {
@@ -72,6 +74,7 @@ def coverage_of(index: RecordIndex, additions: Additions, progress: Progress, po
         "omitted": progress.omitted + progress.drained,
         "imputed": len(additions),
         "policy": asdict(policy),
+        "merged_bytes": merged.stat().st_size if merged is not None else None,
     }
 
 
@@ -82,11 +85,12 @@ def write_coverage(paths: RunPaths, coverage: Coverage) -> None:
 
 def are_up_to_date(paths: RunPaths, policy: Policy, is_merged: bool) -> bool:
     """True if an earlier invocation has merged and aggregated, everywhere and by the same policy."""
-    if is_merged and not paths.merged.exists():
-        return False
     try:
         coverage: Coverage = msgspec.json.decode(paths.coverage.read_bytes())
         is_whole = not any(keys.AGGREGATION_ERROR in entry for entry in read_metrics(paths))
     except (FileNotFoundError, msgspec.MsgspecError):
+        return False
+    size = paths.merged.stat().st_size if is_merged and paths.merged.exists() else None
+    if is_merged and (size is None or size != coverage.get("merged_bytes")):
         return False
     return is_whole and coverage.get("policy") == msgspec.json.decode(msgspec.json.encode(policy))

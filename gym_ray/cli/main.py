@@ -20,8 +20,8 @@ from gym_ray.errors import (
     DeploymentUnreachableError,
     GymRayError,
     InputError,
-    ResumeRefusedError,
     RoutingError,
+    RunFolderError,
 )
 from gym_ray.version import __version__
 
@@ -70,12 +70,16 @@ def main() -> None:
     logging.basicConfig(handlers=[MessageHandler()], level=logging.WARNING)
     try:
         app()
-    except (ConfigError, InputError, RoutingError, DeploymentUnreachableError, ResumeRefusedError) as error:
+    except (ConfigError, InputError, RoutingError, DeploymentUnreachableError, RunFolderError) as error:
         sys.exit(_told(error, USAGE))
     except GymRayError as error:
         sys.exit(_told(error, FAULT))
-    except BrokenPipeError:
-        sys.exit(FAULT)  # whoever read our output has gone
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            sys.exit(FAULT)  # whoever read our output has gone
+        logger.debug("the error in full", exc_info=error)
+        tell(f"{error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(FAULT)
 
 
 def _told(error: GymRayError, code: int) -> int:

@@ -22,6 +22,8 @@ class FoundRun:
     """Of its first shard; None for a run that another collector has made."""
     has_plan: bool = True
     """False if only records are there: the plan is to be made anew."""
+    damage: tuple[str, ...] = ()
+    """Manifests that cannot be read or are missing beside those of other shards."""
 
     @property
     def is_foreign(self) -> bool:
@@ -40,13 +42,18 @@ def find_run(paths: RunPaths) -> FoundRun | None:
     """
     single, numbered = replace(paths, is_single=True), replace(paths, is_single=False)
     if not paths.is_single and (shards := _planned_shards(numbered)):
-        return FoundRun(numbered, shards, _manifest(numbered, shards))
+        return _planned(numbered, shards)
     if single.shard(0).materialized.exists():
-        return FoundRun(single, 1, _manifest(single, 1))
-    if not paths.is_single and (shards := _recorded_shards(numbered)):
-        return FoundRun(numbered, shards, None, has_plan=False)
-    if single.shard(0).results.exists():
-        return FoundRun(single, 1, None, has_plan=False)
+        return _planned(single, 1)
+    shards = 0 if paths.is_single else _recorded_shards(numbered)
+    if shards or single.shard(0).results.exists():
+        held = numbered if shards else single
+        if (manifest := held.shard(0).manifest).exists() or (shards and numbered.shard(shards - 1).manifest.exists()):
+            raise RunFolderError(
+                f"{held.shard(0).materialized}: is missing, though {manifest.name} describes it: restore it, or pass "
+                "--fresh to move the run aside; another plan would take its records for those of other rows"
+            )
+        return FoundRun(held, max(shards, 1), None, has_plan=False)
     if (files := existing_files(paths)) and not is_unfinished_plan(paths):
         raise RunFolderError(
             f"{files[0]}: belongs to a run of which neither plan nor records are left: pass --fresh to move it aside"
@@ -71,15 +78,28 @@ def _recorded_shards(paths: RunPaths) -> int:
     return max((int(name[1]) + 1 for name in found if name is not None), default=0)
 
 
-def _manifest(paths: RunPaths, shards: int) -> ShardManifest | None:
-    manifest = read_manifest(paths.shard(0).manifest)
-    if paths.is_single:
-        return manifest  # it may be one shard of many, continued by itself
-    expected = max(shards if manifest is None else manifest.shards, _recorded_shards(paths))
-    if expected != shards:
-        missing = paths.shard(shards).materialized
-        raise RunFolderError(
-            f"{missing}: expected the plans of {expected} shards, found {shards}: "
-            "restore this file, or pass --fresh to move the run aside"
-        )
-    return manifest
+def _planned(paths: RunPaths, shards: int) -> FoundRun:
+    manifests, damage = list[ShardManifest](), list[str]()
+    for shard in range(shards):
+        path = paths.shard(shard).manifest
+        try:
+            manifest = read_manifest(path)
+        except RunFolderError as error:
+            damage.append(str(error))
+            continue
+        if manifest is None:
+            damage.append(f"{path}: is missing")
+        else:
+            manifests.append(manifest)
+    if not manifests:
+        damage = [each for each in damage if not each.endswith("is missing")]  # another collector writes none
+    first = manifests[0] if manifests else None
+    if not paths.is_single:  # a single one may be one shard of many, continued by itself
+        expected = max(shards if first is None else first.shards, _recorded_shards(paths))
+        if expected != shards:
+            missing = paths.shard(shards).materialized
+            raise RunFolderError(
+                f"{missing}: expected the plans of {expected} shards, found {shards}: "
+                "restore this file, or pass --fresh to move the run aside"
+            )
+    return FoundRun(paths, shards, first, damage=tuple(damage))

@@ -17,6 +17,7 @@ import msgspec
 from gym_ray import keys
 from gym_ray.errors import InputError
 from gym_ray.outcomes.judge import INTERRUPTIONS
+from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery
 from gym_ray.recording.attempts import Started, read_attempts
 from gym_ray.recording.run_files import RecordFiles
@@ -104,6 +105,8 @@ class History:
         """Results that lost to another result of the same rollout."""
         self.failed_attempts = 0
         """Failure rows that are evidence of an attempt."""
+        self.lost_results: set[int] = set()
+        """Rollouts whose result the log of attempts knows and no file holds: it was removed, or a disk has lost it."""
         self.strangers = 0
         """Records of rollouts that the plan does not have."""
 
@@ -233,6 +236,8 @@ class History:
                 self._interrupted[number] |= event.attempt >= self._next_attempts[number]  # no record of it was seen
             else:
                 self._interrupted[number] = False
+                if event.kind == OutcomeKind.RESULT and self._states[number] != _RESULT:
+                    self.lost_results.add(number)
                 self._durations[number] = max(self._durations[number], event.latency_ms / 1000)
             self._use(number, event.attempt)
 

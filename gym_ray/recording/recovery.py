@@ -14,14 +14,15 @@ from pathlib import Path
 from gym_ray.errors import RunFolderError
 from gym_ray.paths import RunPaths
 from gym_ray.recording.atomic import sync_directory, write_atomically
-from gym_ray.recording.found import find_run
+from gym_ray.recording.found import FoundRun, find_run
+from gym_ray.recording.manifest import read_manifest, write_manifests
 from gym_ray.recording.refusals import refusals
 from gym_ray.recording.repair import repair_tail
 from gym_ray.recording.run_files import record_files
 from gym_ray.recording.run_lock import RunLock
 from gym_ray.recording.stamps import read_stamps
 from gym_ray.recording.standing import counted_status
-from gym_ray.recording.status import RunState, write_status
+from gym_ray.recording.status import RunState, read_status, write_status
 from gym_ray.recording.writer_lock import WriterLock
 
 
@@ -60,10 +61,47 @@ def recover_run(paths: RunPaths) -> list[Recovered]:
             if repair is not None:
                 done.append(Recovered(path, str(repair).partition(": ")[2]))
             done += _without_damage(path)
-        if done and found.has_plan:
+        done += _mended_manifests(found)
+        if found.has_plan and (done or not _has_status(paths)):
+            if not done:
+                done.append(Recovered(paths.run_status, "could not be read, and says again what the records say"))
             write_status(paths, counted_status(found, RunState.INCOMPLETE))  # what it said is true no more
         done += _remove_leftovers(paths)
     return done
+
+
+def _mended_manifests(found: FoundRun) -> list[Recovered]:
+    """Write the manifests that are damaged or missing after one that is whole; without one, set damaged ones aside."""
+    done: list[Recovered] = []
+    for shard in range(found.shards) if found.damage else ():
+        path = found.paths.shard(shard).manifest
+        try:
+            if read_manifest(path) is not None:
+                continue
+        except RunFolderError:
+            aside = path.with_name(f"{path.name}.damaged-1")
+            with refusals(path):
+                path.replace(aside)
+            done.append(Recovered(path, f"was damaged and is now {aside.name}"))
+    if found.manifest is not None and found.damage:
+        write_manifests(
+            found.paths,
+            run_id=found.manifest.run_id,
+            shards=found.shards,
+            created_at=found.manifest.created_at,
+            identity=found.manifest.identity,
+            max_rollout_attempts=found.manifest.max_rollout_attempts,
+        )
+        done.append(Recovered(found.paths.shard(0).manifest, "manifests are whole again, after that of another shard"))
+    return done
+
+
+def _has_status(paths: RunPaths) -> bool:
+    try:
+        read_status(paths)
+    except RunFolderError:
+        return False
+    return True
 
 
 def _without_damage(path: Path) -> Iterator[Recovered]:

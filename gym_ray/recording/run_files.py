@@ -17,7 +17,7 @@ from gym_ray.recording.writer_lock import WriterLock
 
 _PART = r"_part-[0-9]+\.parquet"
 _LINES = r"(_failures)?\.jsonl(\.((torn|damaged)-[0-9]+|superseded))?"
-_SHARD_FILES = rf"(-[0-9]+)?({_PART}|{_LINES}|_materialized_inputs\.jsonl|_manifest\.json)"
+_SHARD_FILES = rf"(-[0-9]+)?({_PART}|{_LINES}|_materialized_inputs\.jsonl|_manifest\.json(\.damaged-[0-9]+)?)"
 _RUN_FILES = (
     r"_aggregate_metrics\.json(\.superseded)?|_(run_status|task_selection|coverage|quality)\.json|_attempts\.csv|"
     r"_resolved_config\.yaml"
@@ -64,10 +64,26 @@ def make_room(paths: RunPaths, *, archive: bool, now: datetime) -> Path | None:
     Raises:
         RunFolderError: an earlier run is there and may not be moved. Nothing was touched.
     """
+    _refuse_clash(paths)
     if not archive:
         refuse_earlier_run(paths)
     paths.directory.mkdir(parents=True, exist_ok=True)
     return move_aside(paths, now)
+
+
+def _refuse_clash(paths: RunPaths) -> None:
+    """Refuse an output whose shards would have the names of another run in the folder.
+
+    Raises:
+        RunFolderError: names that run.
+    """
+    own = re.compile(rf"({re.escape(paths.stem)}-[0-9]+)(-[0-9]+_materialized_inputs\.jsonl|_attempts\.csv)")
+    names = paths.directory.iterdir() if paths.directory.is_dir() else ()
+    for match in filter(None, (own.fullmatch(path.name) for path in names)):
+        raise RunFolderError(
+            f"{paths.directory} holds a run named {match[1]!r}, which is what a shard of {paths.stem!r} would be "
+            "called: choose another --output"
+        )
 
 
 def refuse_earlier_run(paths: RunPaths) -> None:

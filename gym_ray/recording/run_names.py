@@ -16,7 +16,11 @@ def run_at(path: str) -> RunPaths:
         ConfigError: there is none, or there are several.
     """
     given = Path(path).expanduser()
-    if not given.is_dir():
+    try:
+        is_folder = given.is_dir()
+    except OSError as error:  # a name that is too long
+        raise ConfigError(f"{path:.100}: {error.strerror}") from None
+    if not is_folder:
         return RunPaths.of_output(given)
     stems = runs_in(given)
     if len(stems) == 1:

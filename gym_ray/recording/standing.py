@@ -14,7 +14,7 @@ from gym_ray.recording.history import History
 from gym_ray.recording.plan_files import PlanFiles
 from gym_ray.recording.run_files import record_files
 from gym_ray.recording.run_lock import holder_of
-from gym_ray.recording.status import RunState, RunStatus, read_status
+from gym_ray.recording.status import RunState, RunStatus, last_status
 
 
 class Standing(StrEnum):
@@ -68,7 +68,7 @@ def standing_of(paths: RunPaths) -> RunStanding:
     found = find_run(paths)
     if found is None:
         raise RunFolderError(f"{paths.directory}: there is no run named {paths.stem!r}")
-    status, holder = read_status(found.paths), holder_of(found.paths)
+    status, holder = last_status(found.paths), holder_of(found.paths)
     if holder is not None:
         return RunStanding(found.paths, Standing.RUNNING, status, holder)
     if status is not None and status.state is not RunState.RUNNING:
@@ -100,7 +100,7 @@ def counted_status(found: FoundRun, state: RunState) -> RunStatus:
     planned = range(len(history))
     failed = [number for number in planned if history.has_failure(number)]
     completed = sum(map(history.has_result, planned))
-    said = read_status(found.paths)
+    said = last_status(found.paths)
     return RunStatus(
         state=state,
         updated_at="" if said is None else said.updated_at,

@@ -3,6 +3,7 @@
 Each write replaces the file whole; how often is the caller's business. Source: protocol §7.4.
 """
 
+import logging
 from enum import StrEnum
 from typing import Any
 
@@ -11,6 +12,8 @@ import msgspec
 from gym_ray.errors import RunFolderError
 from gym_ray.paths import RunPaths
 from gym_ray.recording.atomic import write_json_atomically
+
+logger = logging.getLogger("gym_ray.recording")
 
 SCHEMA_VERSION = 1
 
@@ -62,6 +65,15 @@ def write_status(paths: RunPaths, status: RunStatus) -> None:
         RecordingError: the file system refuses.
     """
     write_json_atomically(paths.run_status, msgspec.to_builtins(status))
+
+
+def last_status(paths: RunPaths) -> RunStatus | None:
+    """The status of a run; None if there is none that can be read, for it only repeats what the records say."""
+    try:
+        return read_status(paths)
+    except RunFolderError as error:
+        logger.warning("%s: it is not used", error)
+        return None
 
 
 def read_status(paths: RunPaths) -> RunStatus | None:

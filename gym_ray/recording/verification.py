@@ -21,7 +21,7 @@ from gym_ray.recording.plan_files import PlanFiles
 from gym_ray.recording.run_files import RecordFiles, record_files
 from gym_ray.recording.run_lock import holder_of
 from gym_ray.recording.stamps import read_stamps
-from gym_ray.recording.status import RunState, read_status
+from gym_ray.recording.status import RunState, last_status, read_status
 from gym_ray.recording.winners import RecordIndex, part_keys
 
 MAX_NAMED = 20
@@ -127,14 +127,14 @@ def _check(found: FoundRun, checked: Verification) -> None:
 
 
 def _check_manifests(found: FoundRun, checked: Verification) -> None:
-    if found.manifest is None:
+    checked.problems += [f"{each}: `gym-ray recover` mends it" for each in found.damage]
+    if found.manifest is None or found.damage:
         return
     for shard in range(found.shards):
         names = found.paths.shard(shard)
         manifest = read_manifest(names.manifest)
-        if manifest is None:
-            checked.problems.append(f"{names.manifest}: is missing")
-        elif manifest.run_id != found.manifest.run_id:
+        assert manifest is not None  # else it were damage
+        if manifest.run_id != found.manifest.run_id:
             checked.problems.append(f"{names.manifest}: is of run {manifest.run_id}, not {found.manifest.run_id}")
         elif manifest.materialized != Digest.of_file(names.materialized):
             checked.problems.append(f"{names.materialized}: is not the file that the manifest describes")
@@ -176,6 +176,8 @@ def _check_records(found: FoundRun, plan: PlanFiles, checked: Verification) -> N
             checked.owed += 1
             checked.interrupted += history.was_interrupted(number)
     checked.duplicates, checked.is_counted = history.duplicates, True
+    if history.lost_results:
+        checked.problems.append(f"{len(history.lost_results)} results that the log of attempts knows are in no file")
     if history.strangers:
         checked.problems.append(f"{history.strangers} records are of rollouts that the plan does not have")
     _check_places(found, plan, checked)
@@ -209,21 +211,27 @@ def _check_merged(paths: RunPaths, files: RecordFiles, checked: Verification) ->
     """The merged file, if there is one, holds the winning results and nothing else, in order."""
     if paths.is_single or not paths.merged.exists() or checked.holder is not None:
         return
-    status = read_status(paths)
+    status = last_status(paths)
     if status is None or status.completed != checked.results:
         return  # it is of an earlier moment
     number = 0
     with paths.merged.open("rb", 1 << 20) as merged:
         for number, line in enumerate(RecordIndex.read(*files).lines(), 1):
             if merged.readline() != line:
-                checked.problems.append(f"{paths.merged}:{number}: is not the record of a shard file that counts here")
+                checked.problems.append(
+                    f"{paths.merged}:{number}: is not the record of a shard file that counts here: `gym-ray merge`"
+                )
                 return
         if merged.readline():
-            checked.problems.append(f"{paths.merged}: has more than the {number} results that count")
+            checked.problems.append(f"{paths.merged}: has more than the {number} results that count: `gym-ray merge`")
 
 
 def _check_status(paths: RunPaths, checked: Verification) -> None:
-    status = read_status(paths)
+    try:
+        status = read_status(paths)
+    except RunFolderError as error:
+        checked.problems.append(f"{error}: `gym-ray recover` writes it anew")
+        return
     if status is None or status.state is RunState.RUNNING:
         return
     for name, said, counted in (

@@ -171,7 +171,7 @@ def test_an_earlier_run_is_never_overwritten(served: ExampleDeployment, tmp_path
     assert gym_ray(*args).code == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     refused = gym_ray(*args)
-    assert refused.code == 1
+    assert refused.code == 2
     assert "--fresh" in refused.err
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     assert gym_ray(*args, "--fresh").code == 0
