@@ -87,7 +87,7 @@ class Driver:
             raise ShardLostError(f"a shard could not be started: {error}") from None
         self._links = [ShardLink(slot, handle) for slot, handle in enumerate(handles)]
         for link in self._links:
-            self._own(self._serve(link))
+            self._own(self._serve, link)
 
     async def aclose(self) -> None:
         """Cancel everything that runs, close the shards, and let go of the files."""
@@ -111,14 +111,18 @@ class Driver:
         """
         if not self._links:  # every shard has died in an earlier run
             await self.start()
-        held = await self._in_thread(open_run, spec, self._spec.shard.servers, lines)
+        servers = self._spec.shard.servers
+        if spec.paths is None:
+            held = open_run(spec, servers, lines)  # touches no disk, and a thread would cost a training step a hop
+        else:
+            held = await self._in_thread(open_run, spec, servers, lines)
         run = Run(spec, held, self._spec.shard.servers, self._spec.cap, self._clock())
         self._runs[spec.run_id] = run
         await self._publish(run)
         self._consider(run)
         self._wake()
         if run.timing is not None:
-            self._own(self._sample_load(run))
+            self._own(self._sample_load, run)
         return len(run.plan)
 
     async def feed(self, run_id: str, lines: Iterable[bytes], *, is_last: bool) -> None:
@@ -382,7 +386,7 @@ class Driver:
     def _consider(self, run: Run) -> None:
         if run.phase is Phase.DISPATCHING and run.is_dispatched:
             run.enter(Phase.MERGING)
-            self._own(self._conclude(run))
+            self._own(self._conclude, run)
 
     async def _conclude(self, run: Run) -> None:
         try:
@@ -431,7 +435,7 @@ class Driver:
         self._work.set()
         for link in self._links:
             if link.is_open:
-                self._own(self._nudge(link))
+                self._own(self._nudge, link)
 
     async def _nudge(self, link: ShardLink) -> None:
         try:
@@ -448,14 +452,14 @@ class Driver:
         except TimeoutError:
             return
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(self._guard(work))
+    def _own(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        task = asyncio.get_running_loop().create_task(self._guard(work, *args))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         try:
-            await work
+            await work(*args)
         except asyncio.CancelledError:
             raise
         except BaseException as error:

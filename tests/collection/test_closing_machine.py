@@ -259,8 +259,9 @@ class ClosingModel(RuleBasedStateMachine):
 
         async def end() -> None:
             for number in order[:count]:
-                if not self.world.running[number].done():
-                    self.world.running[number].set_result(how)
+                attempt = self.world.running.get(number)  # one that was cancelled may have gone before our turn
+                if attempt is not None and not attempt.done():
+                    attempt.set_result(how)
             await self._pass(pause)
 
         self.run(end())
