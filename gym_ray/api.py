@@ -18,7 +18,7 @@ from gym_ray.config import RolloutCollectionConfig
 from gym_ray.delivered import Delivered
 from gym_ray.deployment.merged import Deployment, load_deployment
 from gym_ray.deployment.model_servers import model_server_urls
-from gym_ray.errors import ClusterError, DriverLostError
+from gym_ray.errors import ClusterError, ConfigError, DriverLostError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.preparing import Rows, prepare, visible_folder
@@ -67,6 +67,7 @@ class RolloutRunner:
         self._starting = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._open_runs: dict[str, Opened] = {}
+        self._shards = config.shards
 
     async def __aenter__(self) -> Self:
         """Read the deployment's config. The driver starts with the first run.
@@ -157,6 +158,21 @@ class RolloutRunner:
         for opened in list(self._open_runs.values()):
             await opened.driver.drain_run(opened.spec.run_id)
 
+    async def scale(self, shards: int) -> None:
+        """Dispatch from so many shard actors from now on, whatever is running; the record files stay as they are.
+
+        New ones are used as soon as the cluster has a place for them; superfluous ones end with what they have in
+        flight.
+
+        Raises:
+            ValueError: `shards` is below 1.
+        """
+        if shards < 1:
+            raise ValueError(f"shards must be at least 1, found {shards}")
+        self._shards = shards
+        if self._driver is not None:
+            await self._driver.scale(shards)
+
     async def _report(
         self, opened: Opened, on_progress: Callable[[Progress], None] | None, every_s: float
     ) -> RunReport:
@@ -220,10 +236,16 @@ class RolloutRunner:
                     capture_dir=self._entered_deployment.model_call_capture_dir,
                     servers=tuple(self._entered_deployment.environment_servers.values()),
                     retry_budget_s=config.retry_budget_s,
-                    max_connections=config.cap if config.executor == "local" else -(-config.cap // config.shards),
+                    max_connections=config.cap if config.executor == "local" else -(-config.cap // self._shards),
+                    wanted_connections=config.cap,
                 )
-                models = model_server_urls(self._entered_deployment.config)
-                spec = DriverSpec(shard=shard, shards=config.shards, cap=config.cap, model_urls=models)
+                spec = DriverSpec(
+                    shard=shard,
+                    shards=self._shards,
+                    cap=config.cap,
+                    server_caps=_server_caps(config, self._entered_deployment),
+                    model_urls=model_server_urls(self._entered_deployment.config),
+                )
                 self._driver = await self._stack.enter_async_context(
                     started_driver(spec, config.executor, config.ray_address)
                 )
@@ -244,6 +266,26 @@ def run(config: RolloutCollectionConfig) -> RunReport:
             return await runner.collect()
 
     return asyncio.run(main())
+
+
+def _server_caps(config: RolloutCollectionConfig, deployment: Deployment) -> dict[str, int]:
+    """The most rollouts in flight at each server that has a limit.
+
+    Raises:
+        ConfigError: a limit is for a server that the deployment does not have.
+    """
+    limits = config.max_in_flight_per_server
+    if not isinstance(limits, dict):
+        limits = {} if limits is None else {"_default": limits}
+    servers = deployment.environment_servers
+    if unknown := sorted(limits.keys() - servers.keys() - {"_default"}):
+        raise ConfigError(
+            f"max_in_flight_per_server: no environment server {', '.join(unknown)}; "
+            f"there are {', '.join(sorted(servers))}"
+        )
+    default = limits.get("_default")
+    caps = {name: limits.get(name, default) for name in servers}
+    return {name: cap for name, cap in caps.items() if cap is not None}
 
 
 def _is_over(view: RunView) -> bool:

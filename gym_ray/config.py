@@ -5,11 +5,12 @@ Source: protocol §5.1 (names, defaults), §5.11 (constraints).
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 RoutingMode = Literal["agent", "legacy", "taskset"]
 Executor = Literal["ray", "local"]
 RecordFormat = Literal["jsonl", "parquet", "both"]
+OnStall = Literal["report", "cancel"]
 
 
 class SkillsConfig(BaseModel):
@@ -109,6 +110,18 @@ class RolloutCollectionConfig(BaseModel):
     # How much at once, for how long
     num_samples_in_parallel: int | None = Field(
         None, gt=0, description="The cap: rollouts in flight over the whole run."
+    )
+    max_in_flight_per_server: PositiveInt | dict[str, PositiveInt] | None = Field(
+        None, description="Most rollouts in flight at one environment server; a map may hold `_default`."
+    )
+    server_patience_s: float = Field(
+        60.0, ge=0, description="Hold rollouts back so long for a server that is gone; then they fail unsent."
+    )
+    stall_factor: float = Field(
+        5.0, gt=1, description="Name what a run waits for after so many 99th percentiles without an end."
+    )
+    on_stall: OnStall = Field(
+        "report", description="`cancel` also cancels what is in flight in a stall and leaves it to a resume."
     )
     dispatch_budget_s: float | None = Field(
         None, ge=0, description="Start rollouts only in the first so many seconds; 0 starts none."

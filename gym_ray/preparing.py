@@ -265,6 +265,9 @@ class _Preparation:
             dispatch_budget_s=self._budget_s(),
             drain_margin_s=config.drain_margin_s,
             token_budget=config.token_budget,
+            server_patience_s=config.server_patience_s,
+            stall_factor=config.stall_factor,
+            on_stall=config.on_stall,
         )
         return replace(spec, **fields)
 

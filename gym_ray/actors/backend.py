@@ -31,6 +31,8 @@ class DriverHandle(Protocol):
 
     async def forget(self, run_id: str) -> None: ...
 
+    async def scale(self, shards: int) -> None: ...
+
 
 @asynccontextmanager
 async def started_driver(

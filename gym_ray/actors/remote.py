@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
+from ray._private.state import state  # it has no public door; Ray's own libraries use it for the same
 from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -47,8 +48,9 @@ class ShardActor:
         _collect_garbage_rarely()
         self._shard = Shard(spec)
 
-    async def ready(self) -> None:
-        """Answer: the process runs."""
+    async def ready(self) -> str:
+        """Answer, as a sign that the process runs, with the id of its node."""
+        return str(ray.get_runtime_context().get_node_id())
 
     async def step(self, request: StepRequest) -> StepAnswer:
         answer = await self._shard.step(request)
@@ -57,6 +59,9 @@ class ShardActor:
 
     async def nudge(self) -> None:
         await self._shard.nudge()
+
+    async def stacks(self) -> list[str]:
+        return await self._shard.stacks()
 
     async def close(self) -> None:
         await self._shard.aclose()
@@ -69,7 +74,7 @@ class DriverActor:
         self._spec = spec
         self._notices = Notices.install()
         _collect_garbage_rarely()
-        self._driver = Driver(spec, self._spawn)
+        self._driver = Driver(spec, self._spawn, draining_nodes=_draining_nodes)
 
     async def start(self) -> None:
         await self._driver.start()
@@ -104,44 +109,72 @@ class DriverActor:
     async def forget(self, run_id: str) -> None:
         await self._driver.forget(run_id)
 
+    async def scale(self, shards: int) -> None:
+        await self._driver.scale(shards)
+
     async def close(self) -> None:
         await self._driver.aclose()
 
     async def _spawn(self, slot: int) -> "RemoteShard":
         # SPREAD: a node that dies takes as few shards with it as possible
         actor = _actor(ShardActor, scheduling_strategy="SPREAD").remote(self._spec.shard)
-        shard = RemoteShard(actor)
-        await _placed(shard.call(actor.ready.remote()), f"shard {slot}", self._spec.spawn_timeout_s)
-        return shard
+        try:
+            ready = _call(actor.ready.remote())
+            node = await _placed(ready, f"shard {slot}", self._spec.spawn_timeout_s)
+        except BaseException:
+            ray.kill(actor)  # also one that waits for a place
+            raise
+        return RemoteShard(actor, node)
 
 
 class RemoteShard:
     """The handle of a shard actor; a dead process raises `ShardDied`."""
 
-    def __init__(self, actor: Any) -> None:
+    def __init__(self, actor: Any, node: str) -> None:
         self._actor = actor
+        self._node = node
 
-    async def call(self, ref: Awaitable[T]) -> T:
-        """Wait for a call of the actor."""
-        try:
-            return await ref
-        except RayActorError as error:
-            raise ShardDied(str(error).splitlines()[0]) from None
+    @property
+    def node(self) -> str | None:
+        return self._node
 
     async def step(self, request: StepRequest) -> StepAnswer:
-        return await self.call(self._actor.step.remote(request))
+        return await _call(self._actor.step.remote(request))
 
     async def nudge(self) -> None:
-        await self.call(self._actor.nudge.remote())
+        await _call(self._actor.nudge.remote())
+
+    async def stacks(self) -> list[str]:
+        return await _call(self._actor.stacks.remote())
+
+    async def kill(self) -> None:
+        ray.kill(self._actor)
 
     async def aclose(self) -> None:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await self.call(self._actor.close.remote())
+                await _call(self._actor.close.remote())
         except (ShardDied, TimeoutError):
             logger.debug("a shard did not close by itself")
         finally:
             ray.kill(self._actor)
+
+
+async def _call(ref: Awaitable[T]) -> T:
+    """Wait for a call of a shard actor.
+
+    Raises:
+        ShardDied: its process is gone.
+    """
+    try:
+        return await ref
+    except RayActorError as error:
+        raise ShardDied(str(error).splitlines()[0]) from None
+
+
+async def _draining_nodes() -> set[str]:
+    """Ids of the nodes that the cluster is about to take away, by preemption, scaling down or `ray drain-node`."""
+    return set(await asyncio.to_thread(state.get_draining_nodes))
 
 
 class RemoteDriver:
@@ -184,6 +217,9 @@ class RemoteDriver:
 
     async def forget(self, run_id: str) -> None:
         await self._call(self._actor.forget.remote(run_id), CALL_TIMEOUT_S)
+
+    async def scale(self, shards: int) -> None:
+        await self._call(self._actor.scale.remote(shards), CALL_TIMEOUT_S)
 
     async def _call(self, ref: Awaitable[T], timeout_s: float | None) -> T:
         try:
@@ -247,8 +283,12 @@ def _actor(plain: type, **options: Any) -> Any:
     )
 
 
-async def _placed(ready: Awaitable[None], what: str, timeout_s: float) -> None:
-    """Wait until an actor answers; say so when the cluster takes long, raise when it takes too long."""
+async def _placed(ready: Awaitable[T], what: str, timeout_s: float) -> T:
+    """What an actor answers at first; says so when the cluster takes long to place it, raises when it takes too long.
+
+    Raises:
+        ClusterError: there was no place for it within `timeout_s`.
+    """
     task = asyncio.ensure_future(ready)
     done, _ = await asyncio.wait({task}, timeout=PATIENCE_S)
     if not done:
@@ -259,7 +299,7 @@ async def _placed(ready: Awaitable[None], what: str, timeout_s: float) -> None:
         raise ClusterError(
             f"Ray could not place {what} within {timeout_s:.0f} s; {_free()}: free CPUs, or ask for fewer --shards"
         )
-    await task
+    return await task
 
 
 def _free() -> str:

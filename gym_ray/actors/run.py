@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,6 +27,7 @@ from gym_ray.dispatch.ledger import Ledger, State
 from gym_ray.identity import read_identity
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.scores import Scores
+from gym_ray.observe.stall import StallWatch
 from gym_ray.observe.tally import Progress, Tally
 from gym_ray.observe.timing import RunTimingReport
 from gym_ray.outcomes.attempt import Attempt
@@ -71,7 +72,7 @@ class Run:
         self.held = held
         self.plan = plan = held.plan
         self._servers = servers
-        self.ledger = Ledger(len(plan))
+        self.ledger = Ledger(map(plan.server, range(len(plan))))
         by_server = Counter(plan.server(number) for number in range(len(plan)))
         names = [server.name for server in servers]
         self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
@@ -94,6 +95,8 @@ class Run:
         self.is_sealed = not spec.is_open_ended
         self.report: RunReport | None = None
         self.error: BaseException | None = None
+        self.stall = StallWatch(spec.stall_factor, now)
+        self._let_go: set[int] = set()
         self.changed = asyncio.Event()
         """Set when deliveries arrive or the phase changes; whoever waits clears it."""
         self._unstarted: list[tuple[int, str]] = []
@@ -112,6 +115,11 @@ class Run:
     def leasable(self) -> int:
         """Rollouts that could be leased now."""
         return self.ledger.leasable if self.wants_dispatch else 0
+
+    @property
+    def leasable_by_server(self) -> dict[int, int]:
+        """The same for each environment server that has some."""
+        return self.ledger.leasable_by_server() if self.wants_dispatch else {}
 
     def has_budget(self, now: float) -> bool:
         """True while neither time nor tokens have run out: what is owed may then start."""
@@ -149,16 +157,17 @@ class Run:
         """The environment server of a rollout."""
         return self._servers[self.plan.server(number)].name
 
-    def lease(self, limit: int, now: float) -> Iterator[tuple[LeaseHeader, bytes]]:
-        """Up to `limit` rollouts for a shard, in plan order; none once a budget is spent, which ends those owed."""
-        if not self.wants_dispatch or limit <= 0:
-            return
+    def lease(self, shares: Mapping[int, int], now: float) -> list[tuple[LeaseHeader, bytes]]:
+        """Up to so many rollouts of each server for a shard; none once a budget is spent, which ends those owed."""
+        if not self.wants_dispatch:
+            return []
         if (reason := self.budget.out_of_time(now)) is not None:
             self._withhold(State.DRAINED, reason)
         elif (reason := self.budget.out_of_tokens) is not None:
             self._withhold(State.OMITTED, reason)
+        leased = []
         spec = self.spec
-        for number, attempt in self.ledger.lease(limit):
+        for number, attempt in self.ledger.lease(shares):
             line = self._line(number)
             self.tally.started(1)
             header = LeaseHeader(
@@ -173,7 +182,8 @@ class Run:
                 counts_tokens=self.budget.counts_tokens,
                 enrichment=spec.enrichment,
             )
-            yield header, line
+            leased.append((header, line))
+        return leased
 
     def _line(self, number: int) -> bytes:
         """The row as it is sent; a server that kept something of an earlier attempt is told to use it."""
@@ -205,7 +215,7 @@ class Run:
         self.plan.add(lines)
         for number in range(before, len(self.plan)):
             self.tally.planned(self.server_name(number), 1)
-        self.ledger.extend(len(self.plan) - before)
+        self.ledger.extend(map(self.plan.server, range(before, len(self.plan))))
         for number in range(before, len(self.plan)):
             self.ledger.use_attempts(number, self.plan.attempt(number))
 
@@ -303,14 +313,22 @@ class Run:
     def give_back(self, number: int, *, started: bool) -> None:
         """Owe a leased rollout again."""
         self.ledger.give_back(number, started=started)
+        if number in self._let_go:
+            self._let_go.discard(number)
+            self.ledger.set_aside(number)
         self.tally.returned(1)
+
+    def let_go(self, numbers: Sequence[int], reason: str) -> None:
+        """Do not lease these again once they come back: they stay owed."""
+        self._let_go.update(numbers)
+        self.notes.append(f"{len(numbers)} rollouts were cancelled and are owed: {reason}")
 
     def enter(self, phase: Phase) -> None:
         """Change the phase and tell whoever waits."""
         self.phase = phase
         self.changed.set()
 
-    def status(self, now: float) -> RunStatus:
+    def status(self, now: float, shards: int) -> RunStatus:
         """How the run stands, for `<stem>_run_status.json`."""
         progress = self.tally.snapshot(now)
         state = RunState.RUNNING
@@ -329,6 +347,7 @@ class Run:
             omitted=progress.omitted + progress.drained,
             remaining=progress.owed,
             failures_by_kind=progress.failures_by_class,
+            shards=shards,
         )
 
     def view(self, now: float) -> RunView:

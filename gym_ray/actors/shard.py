@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gym_ray import keys
+from gym_ray.actors.behaviour import Behaviour
 from gym_ray.actors.descriptors import make_room
 from gym_ray.actors.spec import ShardSpec
 from gym_ray.dispatch.admission import Lease
@@ -36,21 +37,37 @@ class Shard:
     """One dispatching process; make it inside a running event loop, and `aclose` it."""
 
     def __init__(self, spec: ShardSpec) -> None:
-        make_room(spec.max_connections)
+        make_room(spec.max_connections, spec.wanted_connections)
         self._spec = spec
         self._clients = {
             retry: EnvironmentClient(retry_requests=retry, retry_budget_s=spec.retry_budget_s)
             for retry in (True, False)
         }
         self._loop = ShardLoop(self._execute)
+        self._behaviour = Behaviour()
 
     async def step(self, request: StepRequest) -> StepAnswer:
-        """See `ShardLoop.step`."""
-        return await self._loop.step(request)
+        """See `ShardLoop.step`; the answer also says how the servers behaved since the last one."""
+        answer = await self._loop.step(request)
+        signals = self._behaviour.drain()
+        return replace(answer, signals=signals) if signals else answer
+
+    async def stacks(self) -> list[str]:
+        """Where the attempts in flight wait; see `ShardLoop.stacks`."""
+        return self._loop.stacks()
 
     async def nudge(self) -> None:
         """Have the open `step` answer at once."""
         self._loop.nudge()
+
+    @property
+    def node(self) -> str | None:
+        """Where it runs is not its business."""
+        return None
+
+    async def kill(self) -> None:
+        """As `aclose`: in this process nothing ends sooner."""
+        await self.aclose()
 
     async def aclose(self) -> None:
         """Cancel what still runs, which closes its connections, then close the idle ones."""
@@ -92,7 +109,11 @@ class Shard:
             if header.enrichment is not None and self._spec.capture_dir is not None:
                 await asyncio.to_thread(self._clear_captures, identity, header.attempt)
             client = self._clients[header.retry_requests]
-            reply: Answered | Unanswered = await client.post_run(server.base_url, body, timeout_s=header.timeout_s)
+            watch = self._behaviour.watch(header.server)
+            reply: Answered | Unanswered = await client.post_run(
+                server.base_url, body, timeout_s=header.timeout_s, watch=watch
+            )
+            self._behaviour.ended(header.server, reply)
             sends = reply.sends
             latency_ms = (time.perf_counter() - started_at) * 1000
             if header.counts_tokens and isinstance(reply, Answered):

@@ -1,9 +1,10 @@
 """What driver and shards are told at their start: frozen plain values that cross process borders."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gym_ray.aggregation.policy import Policy
-from gym_ray.config import RecordFormat
+from gym_ray.config import OnStall, RecordFormat
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.enrichment.enrich import Payloads
 from gym_ray.paths import RunPaths
@@ -21,7 +22,10 @@ class ShardSpec:
     servers: tuple[EnvironmentServer, ...]
     retry_budget_s: float | None
     max_connections: int
-    """Most attempts that will ever be in flight in this shard; it makes room for as many sockets, or refuses."""
+    """Attempts that are in flight in this shard while all shards are there; it makes room for as many sockets, or
+    refuses."""
+    wanted_connections: int = 0
+    """As many when it is the last one; it makes room for them as far as the machine allows."""
     capture_dir: str | None = None
     """Where model servers capture their calls; None if they do not."""
 
@@ -33,6 +37,8 @@ class DriverSpec:
     shard: ShardSpec
     shards: int
     cap: int
+    server_caps: Mapping[str, int] = field(default_factory=dict)
+    """Most rollouts in flight at a server, by its name, where a user has set it."""
     model_urls: tuple[str, ...] = ()
     """Inference servers that can say how busy they are."""
     spawn_timeout_s: float = 120.0
@@ -76,6 +82,12 @@ class RunSpec:
     dispatch_budget_s: float | None = None
     drain_margin_s: float | None = None
     token_budget: int | None = None
+    server_patience_s: float | None = None
+    """How long rollouts are held back for a server that is gone before they fail unsent; None lets each fail by
+    itself."""
+    stall_factor: float = 5.0
+    """So many times the 99th percentile of durations without one that ends is a stall."""
+    on_stall: OnStall = "report"
     is_plain: bool = False
     """Deliver results as the servers' own replies, byte for byte; nothing is recorded."""
     is_enriched: bool = False

@@ -62,3 +62,15 @@ class Admission:
         released = [lease for lease in self._waiting if lease.header.run == run]
         self._waiting = deque(lease for lease in self._waiting if lease.header.run != run)
         return released
+
+    def withdraw(self, count: int) -> list[Lease]:
+        """Take back up to `count` leases that have not started, last first."""
+        return [self._waiting.pop() for _ in range(min(count, len(self._waiting)))]
+
+    def withdraw_one(self, run: str, number: int) -> Lease | None:
+        """Take back this lease if it has not started."""
+        for lease in self._waiting:
+            if (lease.header.run, lease.header.number) == (run, number):
+                self._waiting.remove(lease)
+                return lease
+        return None

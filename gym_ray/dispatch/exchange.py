@@ -48,6 +48,22 @@ class CompletionHeader(NamedTuple):
     """A failure that does not count against the attempts of its rollout."""
 
 
+class ServerSignal(NamedTuple):
+    """How an environment server has answered a shard since its last signal."""
+
+    server: int
+    answers: int
+    """That say that it works."""
+    setbacks: int
+    """Tries that reached nobody."""
+    refusals: int
+    """429 and 503."""
+    retry_after_s: float
+    """The longest wait that a refusal asked for."""
+    last: str
+    """What the last setback or refusal was, for a person."""
+
+
 Buffer = bytes | memoryview
 
 LARGE_ITEM_BYTES = 32 << 10
@@ -116,6 +132,15 @@ class StepRequest:
     """False when nothing is left to lease: the shard then need not hurry for more work."""
     lease_seq: int = 0
     """Numbers the batches of leases, so that one that is sent again is taken once."""
+    recall: int = 0
+    """Waiting leases to hand back, last first: somebody else has a free slot for them."""
+    cancels: tuple[tuple[str, int], ...] = ()
+    """(run, number) of single rollouts to cancel."""
+
+    @property
+    def has_orders(self) -> bool:
+        """True if it says more than how many attempts may run."""
+        return bool(self.leases or self.cancelled_runs or self.drained_runs or self.cancels or self.recall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +151,9 @@ class StepAnswer:
     completions: tuple[CompletionHeader, ...]
     blob: Blob
     released: tuple[tuple[str, int, int, bool], ...]
-    """(run, number, attempt, started) of leases of a cancelled run that ended without an outcome."""
+    """(run, number, attempt, started) of leases that ended without an outcome: cancelled, drained or recalled."""
     in_flight: int
     waiting: int
+    signals: tuple[ServerSignal, ...] = ()
     notices: tuple[str, ...] = ()
     """What the shard has to tell a person."""

@@ -5,11 +5,12 @@ repeated until its number is acknowledged; what has ended and was not handed ove
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 
 from gym_ray.dispatch.admission import Admission, Lease
 from gym_ray.dispatch.exchange import Blob, CompletionHeader, StepAnswer, StepRequest, slices
+from gym_ray.dispatch.stacks import waiting_place
 
 Execute = Callable[[Lease], Awaitable[tuple[CompletionHeader, bytes]]]
 """Runs one attempt to its end. Raises nothing but CancelledError: a fault of ours is a record too."""
@@ -50,6 +51,11 @@ class ShardLoop:
     def in_flight(self) -> int:
         return self._admission.in_flight
 
+    def stacks(self) -> list[str]:
+        """Where the attempts in flight wait, most frequent first, each as `17 x outer > ... > inner (file:line)`."""
+        counts = Counter(waiting_place(task) for task in self._tasks.values())
+        return [f"{count} x {place}" for place, count in counts.most_common()]
+
     async def step(self, request: StepRequest) -> StepAnswer:
         """Accept leases and acknowledgement, then answer once a batch is due or the sign of life is.
 
@@ -82,14 +88,23 @@ class ShardLoop:
                 self._admission.offer(Lease(header, bytes(line)))
         for run in (*request.drained_runs, *request.cancelled_runs):
             self._released += [(*lease.header[:3], False) for lease in self._admission.release(run)]
+        self._released += [(*lease.header[:3], False) for lease in self._admission.withdraw(request.recall)]
         for run in request.cancelled_runs:
             self._cancel(run)
+        for key in request.cancels:
+            self._cancel_one(key)
         self._admit()
 
     def _cancel(self, run: str) -> None:
         for (owner, _), task in self._tasks.items():
             if owner == run:
                 task.cancel()
+
+    def _cancel_one(self, key: tuple[str, int]) -> None:
+        if (task := self._tasks.get(key)) is not None:
+            task.cancel()
+        elif (lease := self._admission.withdraw_one(*key)) is not None:
+            self._released.append((*lease.header[:3], False))
 
     def _admit(self) -> None:
         while self._outbox_bytes < MAX_OUTBOX_BYTES and (lease := self._admission.admit()) is not None:

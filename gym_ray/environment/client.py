@@ -43,6 +43,9 @@ _HEADERS = {"Content-Type": "application/json"}
 _SEVERITY = {Delivery.NOT_SENT: 0, Delivery.POSSIBLY_DELIVERED: 1, Delivery.DELIVERED: 2}
 
 
+Watch = Callable[[Setback], None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Address:
     """Where a base URL leads, parsed once."""
@@ -79,21 +82,24 @@ class EnvironmentClient:
         # Few calls, far apart and with bodies that cannot be sent again: a connection for each is never a stale one
         self._control = _session(Connector(force_close=True), connect_timeout_s)
 
-    async def post_run(self, base_url: str, body: bytes, *, timeout_s: float | None = None) -> Reply:
+    async def post_run(
+        self, base_url: str, body: bytes, *, timeout_s: float | None = None, watch: Watch | None = None
+    ) -> Reply:
         """Run one attempt. Retries happen in here, within the bounds of `retry`; `sends` and `tries` count them.
 
-        `timeout_s` bounds the whole call, retries included; without it the call may take hours.
+        `timeout_s` bounds the whole call, retries included; without it the call may take hours. `watch` is told of
+        every try that goes wrong, when it does.
         """
         address = self._address(base_url, "/run")
         if isinstance(address, Unanswered):
             return address
         course = _begin_course()
         if timeout_s is None:
-            return await self._persist(self._rollouts, address, body, course)
+            return await self._persist(self._rollouts, address, body, course, watch=watch)
         deadline = self._clock() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._persist(self._rollouts, address, body, course, deadline)
+                return await self._persist(self._rollouts, address, body, course, deadline, watch)
         except TimeoutError:
             return _timed_out(course, address, f"no reply within rollout_timeout_s={timeout_s:g}")
 
@@ -154,6 +160,7 @@ class EnvironmentClient:
         body: "bytes | _Stream",
         course: Course,
         not_after: float = inf,
+        watch: Watch | None = None,
     ) -> Reply:
         """Try until there is a usable answer, or until `retry` gives up."""
         result = await self._try(session, address, body, course)
@@ -162,6 +169,8 @@ class EnvironmentClient:
         past: list[tuple[Cause, float]] = []
         delivery = result.delivery
         while True:
+            if watch is not None:
+                watch(result)
             now = self._clock()
             step = decide(self._policy, past, result, now=now, draw=self._draw(), not_after=not_after)
             if isinstance(body, _Stream) and body.has_started:

@@ -199,6 +199,12 @@ class Tally:
             self._classes[failure_class or "unclassified"] += 1
             self._terminal += terminal
 
+    @property
+    def p99_s(self) -> float | None:
+        """The 99th percentile of what results took."""
+        p99_ms = self._latency.percentile(99)
+        return None if p99_ms is None else p99_ms / 1000
+
     def snapshot(self, now: float) -> Progress:
         """The run at `now`."""
         ended = sum(self._kinds)

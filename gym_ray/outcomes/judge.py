@@ -105,6 +105,13 @@ def lost(
     return _judge_silence(Attempt(identity, attempt, server, run_id), reply)
 
 
+def unsent(identity: RowIdentity, attempt: int, server: EnvironmentServer, reason: str, run_id: str) -> Outcome:
+    """The outcome of a rollout that is not sent, because its server has been gone for too long."""
+    url = server.base_url
+    reply = Unanswered(Delivery.NOT_SENT, keys.TRANSPORT_UNREACHABLE, "ServerUnavailable", reason, url, tries=0)
+    return _judge_silence(Attempt(identity, attempt, server, run_id), reply)
+
+
 def internal_fault(
     identity: RowIdentity, attempt: int, server: EnvironmentServer, error: BaseException, run_id: str
 ) -> Outcome:

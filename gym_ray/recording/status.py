@@ -55,6 +55,8 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     by_agent: dict[str, AgentStatus] = {}
     aggregation: dict[str, Any] | None = None
     """What may be said of it: types and HTTP statuses of errors, never their texts."""
+    shards: int = 0
+    """Shard actors that take work."""
     schema_version: int = SCHEMA_VERSION
 
 

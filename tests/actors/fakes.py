@@ -89,8 +89,18 @@ class FakeShard:
             raise ShardDied("killed")
         return step.result()
 
+    @property
+    def node(self) -> str | None:
+        return f"node-{self.slot}"
+
     async def nudge(self) -> None:
         self._loop.nudge()
+
+    async def stacks(self) -> list[str]:
+        return self._loop.stacks()
+
+    async def kill(self) -> None:
+        await self.aclose()
 
     async def aclose(self) -> None:
         self._dead.set()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gym_ray.actors.driver import MAX_RESTARTS, Driver
+from gym_ray.actors.driver import Driver
+from gym_ray.actors.pool import MAX_RESTARTS
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import DriverSpec, RunSpec
 from gym_ray.dispatch.deliveries import Delivery
@@ -307,7 +308,15 @@ class EagerShard:
         self.seq += 1
         return StepAnswer(self.seq, (), Blob([]), (), 0, 0)
 
+    node: str | None = None
+
     async def nudge(self) -> None:
+        pass
+
+    async def stacks(self) -> list[str]:
+        return []
+
+    async def kill(self) -> None:
         pass
 
     async def aclose(self) -> None:

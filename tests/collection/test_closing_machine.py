@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from gym_ray.actors.driver import MAX_RESTARTS, Driver
+from gym_ray.actors.driver import Driver
+from gym_ray.actors.pool import MAX_RESTARTS
 from gym_ray.actors.spec import RunSpec
 from gym_ray.completions import Claim, Pair, RolloutCompletions
 from gym_ray.dispatch.admission import Lease

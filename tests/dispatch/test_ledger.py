@@ -10,28 +10,28 @@ ENDS = [State.RESULT, State.FAILURE, State.DRAINED, State.OMITTED]
 
 
 def test_rollouts_are_leased_in_plan_order() -> None:
-    ledger = Ledger(5)
-    assert list(ledger.lease(3)) == [(0, 0), (1, 0), (2, 0)]
-    assert list(ledger.lease(9)) == [(3, 0), (4, 0)]
+    ledger = Ledger([0] * 5)
+    assert list(ledger.lease({0: 3})) == [(0, 0), (1, 0), (2, 0)]
+    assert list(ledger.lease({0: 9})) == [(3, 0), (4, 0)]
 
 
 def test_what_came_back_goes_first_under_the_next_attempt() -> None:
-    ledger = Ledger(3)
-    list(ledger.lease(2))
+    ledger = Ledger([0] * 3)
+    list(ledger.lease({0: 2}))
     ledger.give_back(1, started=True)
-    assert list(ledger.lease(2)) == [(1, 1), (2, 0)]
+    assert list(ledger.lease({0: 2})) == [(1, 1), (2, 0)]
 
 
 def test_an_attempt_that_never_started_keeps_its_number() -> None:
-    ledger = Ledger(1)
-    list(ledger.lease(1))
+    ledger = Ledger([0] * 1)
+    list(ledger.lease({0: 1}))
     ledger.give_back(0, started=False)
-    assert list(ledger.lease(1)) == [(0, 0)]
+    assert list(ledger.lease({0: 1})) == [(0, 0)]
 
 
 def test_a_second_outcome_is_refused() -> None:
-    ledger = Ledger(1)
-    list(ledger.lease(1))
+    ledger = Ledger([0] * 1)
+    list(ledger.lease({0: 1}))
     assert ledger.settle(0, State.RESULT)
     assert not ledger.settle(0, State.FAILURE)
     assert ledger.count(State.RESULT) == 1
@@ -39,30 +39,30 @@ def test_a_second_outcome_is_refused() -> None:
 
 
 def test_a_rollout_that_ended_while_it_was_owed_again_is_not_leased() -> None:
-    ledger = Ledger(1)
-    list(ledger.lease(1))
+    ledger = Ledger([0] * 1)
+    list(ledger.lease({0: 1}))
     ledger.give_back(0, started=True)
     ledger.settle(0, State.RESULT)
-    assert list(ledger.lease(1)) == []
+    assert list(ledger.lease({0: 1})) == []
     assert ledger.is_over
 
 
 def test_the_third_shard_death_quarantines() -> None:
-    ledger = Ledger(1)
+    ledger = Ledger([0] * 1)
     assert [ledger.died(0) for _ in range(QUARANTINE_DEATHS)] == [False, False, True]
 
 
 def test_attempts_of_earlier_runs_count() -> None:
-    ledger = Ledger(1)
+    ledger = Ledger([0] * 1)
     ledger.use_attempts(0, 2)
-    assert list(ledger.lease(1)) == [(0, 2)]
+    assert list(ledger.lease({0: 1})) == [(0, 2)]
 
 
 def test_a_plan_can_grow() -> None:
-    ledger = Ledger(1)
-    list(ledger.lease(5))
-    ledger.extend(2)
-    assert list(ledger.lease(5)) == [(1, 0), (2, 0)]
+    ledger = Ledger([0] * 1)
+    list(ledger.lease({0: 5}))
+    ledger.extend([0] * 2)
+    assert list(ledger.lease({0: 5})) == [(1, 0), (2, 0)]
     assert ledger.planned == 3
 
 
@@ -71,13 +71,13 @@ class LedgerModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(12)
+        self.ledger = Ledger([0] * 12)
         self.where = dict.fromkeys(range(12), State.OWED)
         self.tries: dict[int, list[int]] = {number: [] for number in range(12)}
 
     @rule(limit=st.integers(0, 5))
     def lease(self, limit: int) -> None:
-        for number, attempt in self.ledger.lease(limit):
+        for number, attempt in self.ledger.lease({0: limit}):
             assert self.where[number] is State.OWED
             assert attempt not in self.tries[number]
             self.tries[number].append(attempt)
@@ -115,29 +115,29 @@ TestLedgerModel.settings = settings(max_examples=60, stateful_step_count=40, dea
 
 
 def test_what_is_set_aside_stays_owed_until_it_is_released() -> None:
-    ledger = Ledger(4)
+    ledger = Ledger([0] * 4)
     for number in (0, 2, 2):
         ledger.set_aside(number)
     assert (ledger.count(State.OWED), ledger.leasable) == (4, 2)
-    assert list(ledger.lease(9)) == [(1, 0), (3, 0)]
+    assert list(ledger.lease({0: 9})) == [(1, 0), (3, 0)]
     ledger.settle(1, State.RESULT)
     ledger.settle(3, State.RESULT)
     assert ledger.is_over
     ledger.release([(2, 5), (0, 0), (1, 0)])
     assert not ledger.is_over
-    assert list(ledger.lease(9)) == [(2, 5), (0, 0)]
+    assert list(ledger.lease({0: 9})) == [(2, 5), (0, 0)]
     ledger.set_aside(2)
     assert ledger.leasable == 0
 
 
 def test_withholding_leaves_alone_what_is_set_aside() -> None:
-    ledger = Ledger(3)
+    ledger = Ledger([0] * 3)
     ledger.set_aside(1)
     assert ledger.withhold(State.DRAINED) == [0, 2]
     assert ledger.count(State.OWED) == 1
 
 
 def test_some_are_leased_before_the_others() -> None:
-    ledger = Ledger(4)
+    ledger = Ledger([0] * 4)
     ledger.lease_first([3, 1])
-    assert [number for number, _ in ledger.lease(9)] == [3, 1, 0, 2]
+    assert [number for number, _ in ledger.lease({0: 9})] == [3, 1, 0, 2]
