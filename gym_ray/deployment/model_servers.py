@@ -18,13 +18,23 @@ def _urls(config: Mapping[str, Any]) -> Iterator[str]:
     for tree in config.values():
         models = tree.get(keys.RESPONSES_API_MODELS) if isinstance(tree, Mapping) else None
         for block in models.values() if isinstance(models, Mapping) else ():
-            for key in _URL_KEYS:
-                named = block.get(key) if isinstance(block, Mapping) else None
-                for url in named if isinstance(named, list) else [named]:
-                    if isinstance(url, str) and url.startswith(("http://", "https://")) and "${" not in url:
-                        yield _without_credentials(url)
+            if isinstance(block, Mapping):
+                yield from _named(block)
 
 
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
+def _named(block: Mapping[str, Any]) -> list[str]:
+    """The usable URLs under the keys that name an inference server."""
+    values = [block.get(key) for key in _URL_KEYS]
+    named = [url for value in values for url in (value if isinstance(value, list) else [value])]
+    return [clean for url in named if isinstance(url, str) and "${" not in url and (clean := _without_credentials(url))]
+
+
+def _without_credentials(url: str) -> str | None:
+    """The URL without user, query and fragment; None if it is none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # a bracket that is not closed
+        return None
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        return None
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))

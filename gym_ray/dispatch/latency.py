@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
+from math import inf
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
@@ -22,8 +23,8 @@ class DispatchLatencyTracker:
         """Rows that a dispatch budget kept from starting."""
 
     def record(self, duration_s: float) -> None:
-        """Note the duration of a successful rollout; one that is not positive says nothing and is passed over."""
-        if duration_s > 0:
+        """Note the duration of a successful rollout; one that is not positive and finite is passed over."""
+        if 0 < duration_s < inf:
             self._durations.append(duration_s)
             self._is_sorted = False
 

@@ -127,8 +127,8 @@ class EnvironmentClient:
         """One GET of the base URL; any answer means that the server is there (protocol §1.7)."""
         return await self.get(base_url, "/", timeout_s)
 
-    async def get(self, base_url: str, path: str, timeout_s: float) -> Reply:
-        """One GET, never repeated; a fault of the server is a value."""
+    async def get(self, base_url: str, path: str, timeout_s: float, max_bytes: int | None = None) -> Reply:
+        """One GET, never repeated; a fault of the server is a value, and so is a body of more than `max_bytes`."""
         address = self._address(base_url, path)
         if isinstance(address, Unanswered):
             return address
@@ -136,7 +136,8 @@ class EnvironmentClient:
         course.tries = 1
         try:
             async with asyncio.timeout(timeout_s), self._control.get(address.url, allow_redirects=False) as response:
-                return Answered(response.status, await _read_body(response, self._max_reply_bytes), address.shown)
+                body = await _read_body(response, self._max_reply_bytes if max_bytes is None else max_bytes)
+                return Answered(response.status, body, address.shown)
         except TimeoutError:
             return _timed_out(course, address, f"no reply within {timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:

@@ -5,21 +5,19 @@ Source: protocol §1.8. A server that does not answer is counted, never an error
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from gym_ray.environment.prometheus import MAX_REQUESTS, gauge_sums
 from gym_ray.outcomes.reply import Answered, Reply
 
 SAMPLE_TIMEOUT_S = 2.0
-WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
+MAX_SAMPLE_BYTES = 1 << 22
+"""What is larger would hold up the loop while it is parsed."""
 
-_SAMPLE = re.compile(
-    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(\{(\"(\\.|[^\"\\])*\"|[^\"}])*\})?\s+(?P<value>\S+)(\s+-?\d+)?\s*"
-)
-
-Get = Callable[[str, str, float], Awaitable[Reply]]
-"""Fetches a path of a base URL within a time limit."""
+Get = Callable[[str, str, float, int], Awaitable[Reply]]
+"""Fetches a path of a base URL within a time limit, if the body has no more bytes than given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +46,29 @@ async def sample_load(get: Get, environment_urls: Sequence[str], model_urls: Seq
 
 
 async def _ask_environment(get: Get, url: str) -> tuple[int, int] | None:
-    reply = await get(url, "/load", SAMPLE_TIMEOUT_S)
-    if not isinstance(reply, Answered) or reply.status != 200:
-        return None
+    body = await _body(get, url, "/load")
     try:
-        load = json.loads(reply.body)
-        return int(load["waiting"]), int(load["running"])
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        load = json.loads(body or b"")
+        waiting, running = load["waiting"], load["running"]
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    return (int(waiting), int(running)) if _is_count(waiting) and _is_count(running) else None
 
 
 async def _ask_model(get: Get, url: str) -> tuple[int, int] | None:
-    reply = await get(url.rstrip("/").removesuffix("/v1"), "/metrics", SAMPLE_TIMEOUT_S)
+    body = await _body(get, url.rstrip("/").removesuffix("/v1"), "/metrics")
+    return None if body is None else gauge_sums(body.decode("utf-8", "replace"))
+
+
+async def _body(get: Get, url: str, path: str) -> bytes | None:
+    try:
+        reply = await get(url, path, SAMPLE_TIMEOUT_S, MAX_SAMPLE_BYTES)
+    except ValueError:  # a host name that cannot be encoded; aiohttp lets it through
+        return None
     if not isinstance(reply, Answered) or reply.status != 200:
         return None
-    return gauge_sums(reply.body.decode("utf-8", "replace"))
+    return reply.body
 
 
-def gauge_sums(text: str) -> tuple[int, int] | None:
-    """Requests waiting and running in a Prometheus text, over all label sets; None if it has neither."""
-    sums: dict[str, float] = {}
-    for line in text.splitlines():
-        found = _SAMPLE.fullmatch(line) if line.startswith((WAITING, RUNNING)) else None
-        if found is None or found["name"] not in (WAITING, RUNNING):
-            continue
-        try:
-            sums[found["name"]] = sums.get(found["name"], 0.0) + int(float(found["value"]))
-        except (ValueError, OverflowError):
-            continue  # NaN and infinities are no number of requests
-    return (int(sums.get(WAITING, 0)), int(sums.get(RUNNING, 0))) if sums else None
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_REQUESTS

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gym_ray.observe.latency import LatencyHistogram
 
 NEAR = 0.8
-"""From this share of the limit on a rollout is close to being cut."""
+"""Above this share of the limit a rollout is close to being cut."""
 
 
 class RunTimingReport:
@@ -22,7 +22,7 @@ class RunTimingReport:
     def add(self, latency_s: float) -> None:
         """Note a result."""
         self._durations.add(latency_s * 1000)
-        self._near += latency_s >= NEAR * self._limit_s
+        self._near += latency_s > NEAR * self._limit_s
 
     def add_timed_out(self) -> None:
         """Note a rollout that was cut by the limit."""

@@ -7,7 +7,8 @@ import pytest
 
 from gym_ray import keys
 from gym_ray.deployment.model_servers import model_server_urls
-from gym_ray.environment.load import LoadSample, gauge_sums, sample_load
+from gym_ray.environment.load import LoadSample, sample_load
+from gym_ray.environment.prometheus import gauge_sums
 from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
 
 METRICS = r"""
@@ -30,9 +31,9 @@ class Servers:
         self._answers = {name.replace("_", "/"): text for name, text in answers.items()}
         self.asked: list[str] = []
 
-    async def get(self, base_url: str, path: str, timeout_s: float) -> Reply:
+    async def get(self, base_url: str, path: str, timeout_s: float, max_bytes: int) -> Reply:
         self.asked.append(base_url + path)
-        assert timeout_s == 2.0
+        assert (timeout_s, max_bytes) == (2.0, 1 << 22)
         await asyncio.sleep(0)
         text = self._answers.get(base_url.removeprefix("http://") + path)
         if text is None:
@@ -47,7 +48,18 @@ async def test_environment_servers_and_models_are_summed() -> None:
     assert "http://model/metrics" in servers.asked
 
 
-GARBAGE = ["", "[]", '{"waiting": "x", "running": 1}', '{"waiting": 1}', "{" * 5000, '{"waiting":1e999,"running":1}']
+GARBAGE = [
+    "",
+    "[]",
+    '{"waiting": -1, "running": 1}',
+    '{"waiting": NaN, "running": 1}',
+    '{"waiting": true, "running": 1}',
+    '{"waiting": %s, "running": 1}' % ("9" * 4000),
+    '{"waiting": "x", "running": 1}',
+    '{"waiting": 1}',
+    "{" * 5000,
+    '{"waiting":1e999,"running":1}',
+]
 
 
 @pytest.mark.parametrize("text", GARBAGE)
