@@ -102,7 +102,7 @@ class Dispatcher:
 
     def take_back(self, headers: Sequence[LeaseHeader]) -> None:
         for header in headers:
-            self._gates.give(header.server)
+            self._gates.give(header.server, self._clock())
             if (run := self._runs.get(header.run)) is not None:
                 run.give_back(header.number, started=False)
 
@@ -129,7 +129,7 @@ class Dispatcher:
         """Strike a lease off; False if the shard does not hold it."""
         leased = link.leases.pop((run_id, number), None)
         if leased is not None:
-            self._gates.give(leased.server)
+            self._gates.give(leased.server, self._clock())
         return leased is not None
 
     async def lose(self, link: ShardLink, error: ShardDied) -> None:
@@ -168,7 +168,7 @@ class Dispatcher:
                     return
                 items = []
                 for header, line in leased:
-                    self._gates.give(position)
+                    self._gates.give(position, self._clock())
                     outcome = unsent(read_identity(line), header.attempt, server, reason, run.spec.run_id)
                     items.append(_unreported(run, header.number, header.attempt, outcome))
                 await self._record(run, items)

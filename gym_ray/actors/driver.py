@@ -53,7 +53,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._files = ThreadPoolExecutor(1, thread_name_prefix="gym_ray-files")
         self._client = EnvironmentClient(retry_requests=True)
-        gates = ServerGates(self._servers, spec.server_caps)
+        gates = ServerGates(self._servers, spec.cap, spec.server_caps)
         dispatcher = Dispatcher(self._runs, self._servers, gates, self, self._in_thread, clock, wall_time)
         self._pool = ShardPool(spawn, spec.cap, dispatcher, clock)
         self._upkeep = Upkeep(self._runs, self._pool, gates, dispatcher, self, self._in_thread, clock, draining_nodes)

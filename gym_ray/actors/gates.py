@@ -6,17 +6,21 @@ from math import inf
 
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.exchange import ServerSignal
-from gym_ray.dispatch.fairness import fair_shares
+from gym_ray.dispatch.fairness import fair_room, fair_shares
 from gym_ray.dispatch.server_gate import OPENS_AFTER, ServerGate
 
 logger = logging.getLogger("gym_ray.driver")
 
 
 class ServerGates:
-    """One gate for each server, by its position; `caps` are the most rollouts that a user allows a server, by name."""
+    """One gate for each server, by its position.
 
-    def __init__(self, servers: Sequence[EnvironmentServer], caps: Mapping[str, int]) -> None:
+    `cap` is what all servers share; `caps` are the most rollouts that a user allows single ones, by name.
+    """
+
+    def __init__(self, servers: Sequence[EnvironmentServer], cap: int, caps: Mapping[str, int]) -> None:
         self._servers = servers
+        self._cap = cap
         self._gates = [ServerGate(caps.get(server.name, inf)) for server in servers]
         self.has_held_back = False
         """True if something was not leased for the sake of its server; set back by whoever looks again."""
@@ -27,15 +31,17 @@ class ServerGates:
         for server, count in owed.items():
             room[server] = min(count, self._gates[server].room(now, heeds_breaker=heeds_breaker))
             self.has_held_back |= room[server] < min(count, limit)
-        return fair_shares(limit, {server: self._gates[server].held for server in room}, room)
+        held = {server: gate.held for server, gate in enumerate(self._gates) if gate.held or server in room}
+        pace = {server: self._gates[server].pace(now) for server in held} if len(held) > 1 else {}
+        return fair_shares(limit, held, fair_room(self._cap, limit, held, room, pace))
 
     def take(self, server: int, now: float) -> None:
         """Note a lease."""
         self._gates[server].take(1, now)
 
-    def give(self, server: int) -> None:
+    def give(self, server: int, now: float) -> None:
         """Note that a lease has ended or come back."""
-        self._gates[server].give()
+        self._gates[server].give(now)
 
     def observe(self, signals: Iterable[ServerSignal], now: float) -> None:
         """Take what a shard has seen of the servers."""

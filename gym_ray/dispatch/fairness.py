@@ -1,10 +1,36 @@
 """Which environment server the next leases go to, so that a slow or hanging one cannot take the slots of the others.
 
 Pure. Max-min fairness: whoever holds the fewest leases is served first, so that each server that can use it gets an
-equal part of the cap, and what one does not need goes to the others.
+equal part of the cap, and what one does not need goes to the others. Leases beyond the cap, which wait in shards for a
+slot, go to servers in the measure in which their rollouts end: one that hangs would turn such a reserve into slots.
 """
 
 from collections.abc import Mapping
+
+
+def fair_room(
+    cap: int, limit: int, held: Mapping[int, int], owed: Mapping[int, int], pace: Mapping[int, float]
+) -> dict[int, int]:
+    """What each server may get of `limit` new leases without taking from the others.
+
+    Args:
+        cap: rollouts that may be in flight, of all servers together.
+        held: leases that a server holds already.
+        owed: what could be leased to it; a server that is not in here gets nothing.
+        pace: how often rollouts of it end, in any unit.
+    """
+    contenders = {server for server, count in held.items() if count} | owed.keys()
+    if len(contenders) == 1:
+        return dict(owed)
+    demand = {server: held.get(server, 0) + owed.get(server, 0) for server in contenders}
+    targets = fair_shares(cap, {}, demand)
+    reserve = max(sum(held.values()) + limit - cap, 0)
+    all_paces = sum(pace.values())
+    room = {}
+    for server, count in owed.items():
+        share = reserve * pace.get(server, 0.0) / all_paces if all_paces else 0.0
+        room[server] = min(count, max(targets.get(server, 0) + round(share) - held.get(server, 0), 0))
+    return room
 
 
 def fair_shares(limit: int, held: Mapping[int, int], room: Mapping[int, int]) -> dict[int, int]:
@@ -15,6 +41,8 @@ def fair_shares(limit: int, held: Mapping[int, int], room: Mapping[int, int]) ->
         room: leases that it could take: what is owed to it, within its own limits. A server that is not in here gets
             none.
     """
+    if limit <= 0:
+        return {}
     shares = dict.fromkeys((server for server, free in room.items() if free > 0), 0)
     if len(shares) == 1:
         return {server: min(limit, room[server]) for server in shares}

@@ -15,7 +15,7 @@ A setback is a try that reached nobody: no connection, one that broke, a 502 or 
 server that lives. Any other answer says that it works, whatever it says about the rollout.
 """
 
-from math import inf
+from math import exp, inf
 
 OPENS_AFTER = 5
 """One dropped connection is chance; as many setbacks in a row, without one answer between them, are the server."""
@@ -26,6 +26,8 @@ CUT_EVERY_S = 1.0
 """Refusals of one moment are one message, however many rollouts get it."""
 SMALLEST_WINDOW = 2.0
 GROWTH = 0.05
+PACE_S = 10.0
+"""After so many seconds an end counts for a third."""
 REFUSAL_PATIENCE = 10
 """A server that refuses is waited for this many times as long as one that is gone."""
 
@@ -37,6 +39,7 @@ class ServerGate:
         self._cap = cap
         self.held = 0
         """Leases of this server that shards hold."""
+        self._ended, self._ended_at = 0.0, 0.0
         self._window = self._threshold = inf
         self._cut_at = self._paused_until = self._open_until = -inf
         self._setbacks = 0
@@ -68,9 +71,14 @@ class ServerGate:
         if count and self.is_open and now >= self._open_until:
             self._probed_at = now
 
-    def give(self) -> None:
+    def give(self, now: float) -> None:
         """Note that a lease has ended or come back."""
         self.held -= 1
+        self._ended, self._ended_at = self.pace(now) + 1.0, now
+
+    def pace(self, now: float) -> float:
+        """Leases that have ended lately; older ones count less."""
+        return self._ended * exp((self._ended_at - now) / PACE_S)
 
     def answered(self, count: int) -> None:
         """Note answers of a server that works."""

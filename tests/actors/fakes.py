@@ -2,21 +2,29 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from gym_ray.actors.link import ShardDied
 from gym_ray.actors.spec import DriverSpec, ShardSpec
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.admission import Lease
-from gym_ray.dispatch.exchange import CompletionHeader, StepAnswer, StepRequest
+from gym_ray.dispatch.exchange import CompletionHeader, ServerSignal, StepAnswer, StepRequest
 from gym_ray.dispatch.loop import ShardLoop
 from gym_ray.outcomes.outcome import OutcomeKind
 
 SERVER = EnvironmentServer("env", "legacy_agent", "http://127.0.0.1:1", ("agent",), "agent")
 
 
-def driver_spec(*, shards: int = 2, cap: int = 8) -> DriverSpec:
-    return DriverSpec(ShardSpec((SERVER,), None, cap), shards, cap)
+def driver_spec(
+    *,
+    shards: int = 2,
+    cap: int = 8,
+    servers: tuple[EnvironmentServer, ...] = (SERVER,),
+    server_caps: Mapping[str, int] = MappingProxyType({}),
+) -> DriverSpec:
+    return DriverSpec(ShardSpec(servers, None, cap), shards, cap, server_caps)
 
 
 def rows(count: int, repeats: int = 1) -> list[bytes]:
@@ -42,6 +50,10 @@ class World:
         self.attempts: dict[int, list[int]] = {}
         self.in_flight = self.peak = 0
         self.refuse_spawn = False
+        self.signals: list[ServerSignal] = []
+        """What the next answer says of the servers."""
+        self.slowness: dict[int, float] = {}
+        """How many times longer an attempt takes in the shard of a slot."""
 
     async def spawn(self, slot: int) -> "FakeShard":
         if self.refuse_spawn:
@@ -50,14 +62,14 @@ class World:
         self.shards.append(shard)
         return shard
 
-    async def execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
+    async def execute(self, lease: Lease, slot: int = 0) -> tuple[CompletionHeader, bytes]:
         header = lease.header
         self.executions[header.number] += 1
         self.attempts.setdefault(header.number, []).append(header.attempt)
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         try:
-            await asyncio.sleep(self.seconds(header.number))
+            await asyncio.sleep(self.seconds(header.number) * self.slowness.get(slot, 1.0))
         finally:
             self.in_flight -= 1
         record = b'{"reward":1.0,"number":%d}\n' % header.number
@@ -76,7 +88,8 @@ class FakeShard:
 
     def __init__(self, world: World, slot: int) -> None:
         self.slot = slot
-        self._loop = ShardLoop(world.execute)
+        self._world = world
+        self._loop = ShardLoop(self._execute)
         self._dead = asyncio.Event()
 
     async def step(self, request: StepRequest) -> StepAnswer:
@@ -87,7 +100,11 @@ class FakeShard:
             task.cancel()
         if dead in done:
             raise ShardDied("killed")
-        return step.result()
+        signals, self._world.signals = tuple(self._world.signals), []
+        return replace(step.result(), signals=signals)
+
+    async def _execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
+        return await self._world.execute(lease, self.slot)
 
     @property
     def node(self) -> str | None:

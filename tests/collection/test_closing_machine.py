@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from hypothesis import settings
@@ -37,18 +37,6 @@ PAUSES = st.sampled_from([0, 1, 2, 3, MOMENTS, MOMENTS, MOMENTS])
 """Turns of the loop between two commands; `MOMENTS` is as long as everything takes that waits for no command."""
 
 
-class OneThreadLoop(VirtualLoop):
-    """Runs the work of threads at once: a clock that jumps would not wait for another thread."""
-
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
-        future = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it is raised in whoever awaits the work
-            future.set_exception(error)
-        return future
-
-
 class CommandedWorld(World):
     """Attempts that end when the test says so, and how it says."""
 
@@ -59,7 +47,7 @@ class CommandedWorld(World):
         self.ended: set[int] = set()
         """Rollouts that have an outcome which no death of a shard has taken away so far."""
 
-    async def execute(self, lease: Lease) -> tuple[CompletionHeader, bytes]:
+    async def execute(self, lease: Lease, slot: int = 0) -> tuple[CompletionHeader, bytes]:
         header, identity = lease.header, read_identity(lease.line)
         assert header.number not in self.running, "one rollout runs twice at a time"
         self.executions[header.number] += 1
@@ -133,7 +121,7 @@ class ClosingModel(RuleBasedStateMachine):
         self.ended_before_closing: set[int] = set()
         self.drains = self.has_died_since_closing = False
         self.executed_when_closed: int | None = None
-        self.runner = asyncio.Runner(loop_factory=OneThreadLoop)
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         self.semaphore = None if slots is None else asyncio.Semaphore(slots)
         self.spec = RunSpec(
             run_id=RUN,
