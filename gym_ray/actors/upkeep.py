@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from math import inf
 
 from gym_ray.actors.dispatcher import Dispatcher, Ends, InThread
 from gym_ray.actors.gates import ServerGates
@@ -46,7 +47,8 @@ class Upkeep:
         self._clock = clock
         self._draining_nodes = draining_nodes
         self._nodes_at = clock()
-        self._synced_at: dict[str, float] = {}
+        self._synced: dict[str, tuple[float, int]] = {}
+        """When a run was last synced and published, and with how many shards."""
         self.is_running = False
 
     async def run(self) -> None:
@@ -82,9 +84,9 @@ class Upkeep:
             return
         await self._dispatcher.give_up_servers(run)
         await self._watch(run, now)
-        files = run.held.files
-        if files is not None and now - self._synced_at.get(run.spec.run_id, 0.0) >= SYNC_EVERY_S:
-            self._synced_at[run.spec.run_id] = now
+        files, (synced_at, shards) = run.held.files, self._synced.get(run.spec.run_id, (-inf, 0))
+        if files is not None and (now - synced_at >= SYNC_EVERY_S or len(self._pool) != shards):
+            self._synced[run.spec.run_id] = now, len(self._pool)
             await self._in_thread(files.recorder.sync)
             await self.publish(run)
 
