@@ -102,6 +102,16 @@ class RunPaths:
         return self.directory / f".{self.stem}.holder"
 
     @property
+    def control(self) -> Path:
+        """What another process asks of the run."""
+        return self.directory / f".{self.stem}.control.json"
+
+    @property
+    def log(self) -> Path:
+        """What a run without a terminal says."""
+        return self.directory / f"{self.stem}.log"
+
+    @property
     def attempts(self) -> Path:
         """When each attempt started and ended."""
         return self.directory / f"{self.stem}_attempts.csv"

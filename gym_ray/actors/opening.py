@@ -13,6 +13,7 @@ from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.errors import RoutingError, RunFolderError
 from gym_ray.identity import RowIdentity
 from gym_ray.recording.attempts import AttemptLog, Ended
+from gym_ray.recording.control import take_control
 from gym_ray.recording.folder_token import has_token
 from gym_ray.recording.history import History
 from gym_ray.recording.journal import Record, Recorder
@@ -90,6 +91,7 @@ def open_run(spec: RunSpec, servers: tuple[EnvironmentServer, ...], lines: Itera
     with ExitStack() as undo:
         lock = RunLock(spec.paths, spec.run_id)
         undo.callback(lock.release)
+        take_control(spec.paths)  # what was asked of an earlier run is not meant for this one
         plan = PlanFiles.open(spec.paths, spec.record_shards, server_of)
         undo.callback(plan.close)
         recorder = Recorder.open(

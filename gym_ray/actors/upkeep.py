@@ -4,11 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from math import inf
+from typing import Protocol
 
 from gym_ray.actors.dispatcher import Dispatcher, Ends, InThread
 from gym_ray.actors.gates import ServerGates
 from gym_ray.actors.pool import ShardPool
 from gym_ray.actors.run import Phase, Run
+from gym_ray.recording.control import Control, take_control
 from gym_ray.recording.status import write_status
 
 logger = logging.getLogger("gym_ray.driver")
@@ -19,6 +21,17 @@ SYNC_EVERY_S = 5.0
 NODES_EVERY_S = 5.0
 MAX_NAMED = 5
 """Rollouts that are named when a run stands still."""
+
+
+class Owner(Ends, Protocol):
+    """Who obeys what is asked of a run; see `Driver`."""
+
+    async def drain_run(self, run_id: str) -> None: ...
+
+    async def stop_run(self, run_id: str) -> None: ...
+
+    async def scale(self, shards: int) -> None: ...
+
 
 Nodes = Callable[[], Awaitable[set[str]]]
 """Ids of the cluster nodes that are about to go away."""
@@ -33,7 +46,7 @@ class Upkeep:
         pool: ShardPool,
         gates: ServerGates,
         dispatcher: Dispatcher,
-        ends: Ends,
+        owner: Owner,
         in_thread: InThread,
         clock: Callable[[], float],
         draining_nodes: Nodes | None,
@@ -42,7 +55,7 @@ class Upkeep:
         self._pool = pool
         self._gates = gates
         self._dispatcher = dispatcher
-        self._ends = ends
+        self._owner = owner
         self._in_thread = in_thread
         self._clock = clock
         self._draining_nodes = draining_nodes
@@ -74,7 +87,7 @@ class Upkeep:
             try:
                 await self._look_after(run, now)
             except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
-                self._ends.fail(run, error)
+                self._owner.fail(run, error)
         if self._draining_nodes is not None and now - self._nodes_at >= NODES_EVERY_S:
             self._nodes_at = now
             self._pool.leave_nodes(await self._draining_nodes())
@@ -84,11 +97,24 @@ class Upkeep:
             return
         await self._dispatcher.give_up_servers(run)
         await self._watch(run, now)
+        if run.spec.paths is not None:
+            await self._obey(run, await self._in_thread(take_control, run.spec.paths))
         files, (synced_at, shards) = run.held.files, self._synced.get(run.spec.run_id, (-inf, 0))
         if files is not None and (now - synced_at >= SYNC_EVERY_S or len(self._pool) != shards):
             self._synced[run.spec.run_id] = now, len(self._pool)
             await self._in_thread(files.recorder.sync)
             await self.publish(run)
+
+    async def _obey(self, run: Run, control: Control) -> None:
+        """Do what another process has asked for."""
+        if control.shards is not None and control.shards >= 1:
+            logger.warning("%d shards are asked for", control.shards)
+            await self._owner.scale(control.shards)
+        if control.stop is not None:
+            what = "what is in flight may end" if control.stop == "drain" else "what is in flight is cancelled"
+            logger.warning("the run is asked to stop: nothing more starts, %s", what)
+            run.notes.append("the run was asked to stop")
+            await (self._owner.drain_run if control.stop == "drain" else self._owner.stop_run)(run.spec.run_id)
 
     async def _watch(self, run: Run, now: float) -> None:
         """Say what a run waits for once nothing has ended for long, and let go of it if that is asked for."""

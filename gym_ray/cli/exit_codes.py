@@ -7,5 +7,5 @@ Exit codes
   2    settings or input are wrong, or the run in the folder is another one; nothing was sent
   3    incomplete: some rollouts have neither; --resume runs them
   4    complete, but an environment server did not aggregate
-  130  interrupted (SIGINT); 143 terminated (SIGTERM)
+  130  interrupted (SIGINT); 143 terminated (SIGTERM); 129 its terminal has gone (SIGHUP)
 """

@@ -34,7 +34,7 @@ def status(
     paths = run_at(run)
     while True:
         shown = standing_of(paths)
-        text = json.dumps(shown.to_dict()) if json_output else "\n".join(_status_lines(shown))
+        text = json.dumps(shown.to_dict()) if json_output else "\n".join(status_lines(shown))
         typer.echo(text)
         if not watch or shown.standing is not Standing.RUNNING:
             break
@@ -113,7 +113,8 @@ def recover(run: RunPath, json_output: JsonOutput = False, verbose: Verbose = Fa
     raise typer.Exit(COMPLETE if checked.is_sound else UNSOUND)
 
 
-def _status_lines(shown: "RunStanding") -> Iterator[str]:
+def status_lines(shown: "RunStanding") -> Iterator[str]:
+    """A standing for a person."""
     from gym_ray.observe.printable import printable  # noqa: PLC0415
 
     said = shown.status

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-ON_A_CLOCK = frozenset({signal.SIGTERM, signal.SIGUSR1})
-"""Whoever sends these (a job's end, a scheduler) does not wait: after the grace it is as if they came twice."""
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+ON_A_CLOCK = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP})
+"""Whoever sends these (a job's end, a scheduler, a terminal that closes) does not wait: after the grace it is as if
+they came twice."""
 
 
 class Interruption:
@@ -31,6 +32,9 @@ class Interruption:
         self._work: asyncio.Future[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_cancelled = False
+        # A program that is started to outlive its terminal, as by nohup, ignores this one already
+        is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        self._signals = [number for number in STOPPING if number != signal.SIGHUP or not is_ignored]
         self.received: signal.Signals | None = None
         """The first signal."""
 
@@ -54,7 +58,7 @@ class Interruption:
     def arm(self) -> None:
         """Take the signals, also from whoever has taken them since: Ray does while it starts."""
         if not self._is_cancelled:
-            for number in STOPPING:
+            for number in self._signals:
                 asyncio.get_running_loop().add_signal_handler(number, self._take, number)
 
     def _take(self, number: signal.Signals) -> None:
@@ -79,7 +83,7 @@ class Interruption:
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for number in STOPPING:
+        for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
 
 

@@ -25,7 +25,7 @@ def run_job(settings: RolloutCollectionConfig, display: str, out: TextIO, *, jso
         return exit_code(ended)
     lines = [json.dumps(ended.to_dict())] if json_output else ended.lines()
     out.writelines(f"{line}\n" for line in lines)
-    is_cut = received in (signal.SIGINT, signal.SIGTERM) and not ended.is_complete
+    is_cut = received in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and not ended.is_complete
     return exit_code(received) if is_cut and received is not None else ended.exit_code
 
 

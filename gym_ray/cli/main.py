@@ -8,6 +8,7 @@ import typer
 
 from gym_ray.cli.aggregate import aggregate
 from gym_ray.cli.config import config
+from gym_ray.cli.control import attach, scale, stop
 from gym_ray.cli.exit_codes import EXIT_CODES
 from gym_ray.cli.extend import extend
 from gym_ray.cli.folders import export, merge, recover, report, status, verify
@@ -25,7 +26,7 @@ from gym_ray.errors import (
 )
 from gym_ray.version import __version__
 
-USAGE, FAULT = 2, 1
+USAGE, FAULT, INTERRUPTED = 2, 1, 130
 
 logger = logging.getLogger("gym_ray.cli")
 
@@ -41,6 +42,9 @@ app.command(epilog=EXIT_CODES)(extend)
 app.command()(plan)
 app.command()(report)
 app.command()(status)
+app.command()(attach)
+app.command()(stop)
+app.command()(scale)
 app.command()(verify)
 app.command()(recover)
 app.command()(merge)
@@ -74,6 +78,8 @@ def main() -> None:
         sys.exit(_told(error, USAGE))
     except GymRayError as error:
         sys.exit(_told(error, FAULT))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)  # before a run could take the signal for itself
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             sys.exit(FAULT)  # whoever read our output has gone

@@ -1,5 +1,6 @@
 """`gym-ray run`: the main job, from rows to records, metrics and a summary."""
 
+import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from gym_ray.cli.options import (
+    CAPACITY,
     EXAMPLE,
     ROWS,
     Address,
@@ -89,6 +91,10 @@ def run(
         bool | None,
         typer.Option("--fresh", help="Move an earlier run in the output folder aside.", rich_help_panel=ROWS),
     ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", help="Go on without this terminal; see `gym-ray attach`.", rich_help_panel=CAPACITY),
+    ] = False,
     executor: Executor = None,
     address: Address = None,
     display: Display = "auto",
@@ -139,7 +145,7 @@ def run(
         out = stack.enter_context(results_stream())
         defaults: dict[str, Any] = {}
         if example:
-            flags["head"], defaults = _example(stack, flags, latency, tail, fail)
+            flags["head"], defaults = _example(stack, flags, latency, tail, fail, starts=not detach)
         elif (latency, tail, fail) != ("0", "0", ""):
             raise typer.BadParameter(
                 "the bundled deployment has them: add --example", param_hint="--latency, --tail, --fail"
@@ -152,11 +158,21 @@ def run(
             return
         if settings.output_jsonl_fpath is None:
             raise typer.BadParameter("name where records go, such as out/rollouts.jsonl", param_hint="--output")
-        code = run_job(settings, display, out, json_output=json_output)
+        if detach:
+            from gym_ray.cli.detach import run_detached  # noqa: PLC0415
+
+            arguments = [each for each in sys.argv[1:] if each != "--detach"]
+            if output is None:
+                arguments += ["--output", settings.output_jsonl_fpath]
+            code = run_detached(arguments, settings.output_jsonl_fpath)
+        else:
+            code = run_job(settings, display, out, json_output=json_output)
     raise typer.Exit(code)
 
 
-def _example(stack: ExitStack, flags: dict[str, Any], latency: str, tail: str, fail: str) -> tuple[str, dict[str, Any]]:
+def _example(
+    stack: ExitStack, flags: dict[str, Any], latency: str, tail: str, fail: str, *, starts: bool
+) -> tuple[str | None, dict[str, Any]]:
     """Start the bundled deployment for the time of `stack`; its head, and settings for what nobody chose."""
     if flags["head"] is not None or flags["deployment"] is not None:
         raise typer.BadParameter(
@@ -164,9 +180,10 @@ def _example(stack: ExitStack, flags: dict[str, Any], latency: str, tail: str, f
         )
     from gym_ray.example import ROW_FILES, example_in_thread, example_rows, profile_of_texts  # noqa: PLC0415
 
-    served = stack.enter_context(example_in_thread(profile_of_texts(latency, tail, fail)))
+    profile = profile_of_texts(latency, tail, fail)
+    head = stack.enter_context(example_in_thread(profile)).head_address if starts else None
     folder = Path("gym-ray-example") / f"{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    return served.head_address, {
+    return head, {
         "input_jsonl_fpath": [str(example_rows(name)) for name in ROW_FILES],
         "output_jsonl_fpath": str(folder / "rollouts.jsonl"),
     }

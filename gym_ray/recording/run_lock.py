@@ -1,6 +1,7 @@
 """One run in a folder at a time: a lock held for the life of a run, which the kernel lets go when its holder dies."""
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -47,14 +48,17 @@ class RunLock:
 
 def holder_of(paths: RunPaths) -> str | None:
     """Who writes to a run now; None if nobody does."""
-    if not paths.run_lock.exists():
-        return None
-    lock = filelock.FileLock(paths.run_lock, timeout=0, thread_local=False)
     try:
-        lock.acquire()
-    except filelock.Timeout:
+        descriptor = os.open(paths.run_lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        # Shared, so that several who look do not take each other for a holder, and reading is all that it needs
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return _holder(paths)
-    lock.release()
+    finally:
+        os.close(descriptor)
     return None
 
 
