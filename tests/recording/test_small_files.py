@@ -117,6 +117,7 @@ def test_a_status_has_the_documented_keys_and_comes_back(tmp_path: Path) -> None
         remaining=118,
         failures_by_kind={"transport_unreachable": 2, "agent_timeout": 1},
         by_agent={"maze_agent": AgentStatus(240, 117, 3)},
+        shards=4,
     )
     write_status(paths, status)
     assert read_status(paths) == status
@@ -134,6 +135,7 @@ def test_a_status_has_the_documented_keys_and_comes_back(tmp_path: Path) -> None
         "failures_by_kind": {"transport_unreachable": 2, "agent_timeout": 1},
         "by_agent": {"maze_agent": {"expected": 240, "completed": 117, "failed": 3}},
         "aggregation": None,
+        "shards": 4,
     }
     write_status(paths, msgspec.structs.replace(status, state=RunState.COMPLETE))
     again = read_status(paths)
