@@ -66,12 +66,14 @@ class Dispatcher:
     def may_wait_in_shards(self) -> bool:
         return all(run.may_wait_in_shards for run in self._runs.values())
 
-    def lease(self, limit: int) -> list[tuple[LeaseHeader, bytes]]:
+    def lease(self, slots: int, reserve: int) -> list[tuple[LeaseHeader, bytes]]:
         leased: list[tuple[LeaseHeader, bytes]] = []
         now = self._clock()
         for run in list(self._runs.values()):
+            free = max(slots - len(leased), 0)
+            waiting = slots + reserve - len(leased) - free
             heeds_breaker = run.spec.server_patience_s is not None
-            shares = self._gates.shares(limit - len(leased), run.leasable_by_server, now, heeds_breaker=heeds_breaker)
+            shares = self._gates.shares(free, waiting, run.leasable_by_server, now, heeds_breaker=heeds_breaker)
             leased += self._lease(run, shares, now)
             self._ends.consider(run)  # a spent budget may have ended it just now
         return leased

@@ -6,7 +6,7 @@ from math import inf
 
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.exchange import ServerSignal
-from gym_ray.dispatch.fairness import fair_room, fair_shares
+from gym_ray.dispatch.fairness import fair_leases
 from gym_ray.dispatch.server_gate import OPENS_AFTER, ServerGate
 
 logger = logging.getLogger("gym_ray.driver")
@@ -25,15 +25,17 @@ class ServerGates:
         self.has_held_back = False
         """True if something was not leased for the sake of its server; set back by whoever looks again."""
 
-    def shares(self, limit: int, owed: Mapping[int, int], now: float, *, heeds_breaker: bool) -> dict[int, int]:
-        """How many of `limit` leases each server gets of what is owed to it."""
+    def shares(
+        self, slots: int, reserve: int, owed: Mapping[int, int], now: float, *, heeds_breaker: bool
+    ) -> dict[int, int]:
+        """How many leases each server gets of what is owed to it: `slots` that can start at once, `reserve` to wait."""
         room: dict[int, int] = {}
         for server, count in owed.items():
             room[server] = min(count, self._gates[server].room(now, heeds_breaker=heeds_breaker))
-            self.has_held_back |= room[server] < min(count, limit)
+            self.has_held_back |= room[server] < min(count, slots + reserve)
         held = {server: gate.held for server, gate in enumerate(self._gates) if gate.held or server in room}
         pace = {server: self._gates[server].pace(now) for server in held} if len(held) > 1 else {}
-        return fair_shares(limit, held, fair_room(self._cap, limit, held, room, pace))
+        return fair_leases(self._cap, slots, reserve, held, room, pace)
 
     def take(self, server: int, now: float) -> None:
         """Note a lease."""

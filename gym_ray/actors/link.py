@@ -1,11 +1,12 @@
 """The driver's end of one shard: what it holds, what it has acknowledged, how fast it is."""
 
+from math import exp
 from typing import NamedTuple, Protocol
 
 from gym_ray.dispatch.exchange import StepAnswer, StepRequest
 
-RATE_WINDOW = 0.3
-"""Weight of the newest answer in the rate: a few answers, so that the reserve follows a change within a second."""
+RATE_WINDOW_S = 1.0
+"""The rate is that of about the last second: one burst is no rate, and the reserve follows a change soon enough."""
 
 
 class ShardHandle(Protocol):
@@ -56,6 +57,7 @@ class ShardLink:
         self.drained: list[str] = []
         self.cancels: list[tuple[str, int]] = []
         self.rate_per_s = 0.0
+        self._rated_at = 0.0
         self.is_open = False
         """True while a `step` is under way."""
         self.is_retiring = False
@@ -72,9 +74,10 @@ class ShardLink:
         self.cancelled, self.drained, self.cancels = [], [], []
         return orders
 
-    def answered(self, answer: StepAnswer, seconds: float) -> None:
+    def answered(self, answer: StepAnswer, now: float) -> None:
         """Take what an answer says about the shard itself."""
         self.ack, self.waiting = answer.seq, answer.waiting
         self.ceiling = max(self.cap, answer.in_flight)
-        if seconds > 0:
-            self.rate_per_s += RATE_WINDOW * (len(answer.completions) / seconds - self.rate_per_s)
+        fade = exp((self._rated_at - now) / RATE_WINDOW_S)
+        self.rate_per_s = self.rate_per_s * fade + len(answer.completions) / RATE_WINDOW_S
+        self._rated_at = now

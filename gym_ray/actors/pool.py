@@ -41,8 +41,8 @@ class Work(Protocol):
     def may_wait_in_shards(self) -> bool:
         """False where a lease must start at once."""
 
-    def lease(self, limit: int) -> list[tuple[LeaseHeader, bytes]]:
-        """Up to so many rollouts for a shard."""
+    def lease(self, slots: int, reserve: int) -> list[tuple[LeaseHeader, bytes]]:
+        """Rollouts for a shard: up to `slots` that can start at once, and `reserve` that wait for one."""
 
     async def announce(self, headers: Sequence[LeaseHeader]) -> bool:
         """Note which attempts are about to start; False if none of them may."""
@@ -305,7 +305,6 @@ class ShardPool:
                     return
                 await self._park(link)
                 continue
-            started_at = self._clock()
             try:
                 link.is_open = True
                 # Not wait_for: before Python 3.12 it swallows a cancellation that meets a result
@@ -317,13 +316,15 @@ class ShardPool:
                 link.is_open = False
             await self._work.take(link, answer)
             had = link.ceiling
-            link.answered(answer, self._clock() - started_at)
+            link.answered(answer, self._clock())
             if link.ceiling < had and any(each.cap < part for each, part in self._parts.items()):
                 self.wake()  # what this one may run less, another may run more
 
     def _request(self, link: ShardLink) -> StepRequest:
         owed = self._work.owed
-        leased = self._work.lease(self._credit(link, owed))
+        limit = self._credit(link, owed)
+        slots = min(limit, max(link.cap - len(link.leases), 0))
+        leased = self._work.lease(slots, limit - slots)
         now = self._clock()
         for header, _ in leased:
             link.leases[header.run, header.number] = Leased(header.attempt, header.server, now)

@@ -6,31 +6,38 @@ slot, go to servers in the measure in which their rollouts end: one that hangs w
 """
 
 from collections.abc import Mapping
+from math import ceil
 
 
-def fair_room(
-    cap: int, limit: int, held: Mapping[int, int], owed: Mapping[int, int], pace: Mapping[int, float]
+def fair_leases(
+    cap: int, slots: int, reserve: int, held: Mapping[int, int], room: Mapping[int, int], pace: Mapping[int, float]
 ) -> dict[int, int]:
-    """What each server may get of `limit` new leases without taking from the others.
+    """How many new leases each server gets in a shard.
 
     Args:
-        cap: rollouts that may be in flight, of all servers together.
-        held: leases that a server holds already.
-        owed: what could be leased to it; a server that is not in here gets nothing.
+        cap: rollouts that may be in flight, in all shards together.
+        slots: leases that can start in this shard at once.
+        reserve: leases that may wait there besides.
+        held: leases that a server holds already, wherever they are.
+        room: leases that it could take: what is owed to it, within its own limits. A server that is not in here gets
+            none.
         pace: how often rollouts of it end, in any unit.
     """
-    contenders = {server for server, count in held.items() if count} | owed.keys()
+    contenders = {server for server, count in held.items() if count} | room.keys()
     if len(contenders) == 1:
-        return dict(owed)
-    demand = {server: held.get(server, 0) + owed.get(server, 0) for server in contenders}
-    targets = fair_shares(cap, {}, demand)
-    reserve = max(sum(held.values()) + limit - cap, 0)
-    all_paces = sum(pace.values())
-    room = {}
-    for server, count in owed.items():
-        share = reserve * pace.get(server, 0.0) / all_paces if all_paces else 0.0
-        room[server] = min(count, max(targets.get(server, 0) + round(share) - held.get(server, 0), 0))
-    return room
+        return {server: count for server in room if (count := min(slots + reserve, room[server])) > 0}
+    parts = fair_shares(cap, {}, {server: held.get(server, 0) + room.get(server, 0) for server in contenders})
+    free = {server: min(count, parts.get(server, 0) - held.get(server, 0)) for server, count in room.items()}
+    shares = fair_shares(slots, held, free)
+    rest = sum(pace.values())
+    for server in sorted(room, key=lambda each: pace.get(each, 0.0), reverse=True):
+        own = pace.get(server, 0.0)
+        extra = min(ceil(reserve * own / rest) if own else 0, room[server] - shares.get(server, 0))
+        if extra > 0:
+            shares[server] = shares.get(server, 0) + extra
+            reserve -= extra
+        rest -= own
+    return shares
 
 
 def fair_shares(limit: int, held: Mapping[int, int], room: Mapping[int, int]) -> dict[int, int]:

@@ -136,7 +136,7 @@ def test_a_server_that_dies_does_not_hold_up_the_run(tmp_path: Path) -> None:
         assert served.stdout is not None
         head = served.stdout.readline().split("//")[1].strip()
         run = [sys.executable, "-m", "gym_ray", "run", "-i", both(tmp_path), "-o", out / "r.jsonl", "--head", head]
-        flags = ["--executor", "local", "--concurrency", "8", "--json", "+retry_budget_s=0.2"]
+        flags = ["--executor", "local", "--concurrency", "8", "--json", "+retry_budget_s=0.2", "+server_patience_s=1"]
         with subprocess.Popen([*run, *flags], stdout=subprocess.PIPE, text=True) as running:
             wait_until(lambda: records(out, "r-0.jsonl"))
             served.kill()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gym_ray.dispatch.fairness import fair_room, fair_shares
+from gym_ray.dispatch.fairness import fair_leases, fair_shares
 
 
 def test_one_server_gets_what_it_can_take() -> None:
@@ -49,14 +49,23 @@ def test_no_lease_could_go_to_a_server_that_holds_less(limit: int, servers: list
 
 def test_a_reserve_goes_to_servers_whose_rollouts_end() -> None:
     held, owed = {0: 4, 1: 4}, {0: 100, 1: 100}
-    assert fair_room(8, 4, held, owed, {0: 0.0, 1: 5.0}) == {0: 0, 1: 4}
-    assert fair_room(8, 4, held, owed, {}) == {0: 0, 1: 0}
+    assert fair_leases(8, 0, 4, held, owed, {0: 0.0, 1: 5.0}) == {1: 4}
+    assert fair_leases(8, 0, 4, held, owed, {0: 5.0, 1: 5.0}) == {0: 2, 1: 2}
+    assert fair_leases(8, 0, 1, held, owed, {0: 5.0, 1: 5.0}) == {0: 1}
+    assert fair_leases(8, 0, 4, held, owed, {}) == {}
+
+
+def test_slots_of_one_shard_are_not_spent_on_what_waits_in_another() -> None:
+    first = fair_leases(4, 2, 1, {}, {0: 9, 1: 9}, {})
+    assert sum(first.values()) == 2
+    assert sum(fair_leases(4, 2, 1, first, {0: 9, 1: 9}, {}).values()) == 2
 
 
 def test_a_server_takes_what_another_has_no_use_for() -> None:
-    assert fair_room(8, 8, {}, {0: 100, 1: 2}, {}) == {0: 6, 1: 2}
-    assert fair_room(8, 4, {1: 4}, {0: 100}, {0: 1.0}) == {0: 4}
+    assert fair_leases(8, 8, 0, {}, {0: 100, 1: 2}, {}) == {0: 6, 1: 2}
+    assert fair_leases(8, 4, 0, {1: 4}, {0: 100}, {0: 1.0}) == {0: 4}
 
 
-def test_one_server_alone_has_room_for_all_of_it() -> None:
-    assert fair_room(8, 4, {0: 8}, {0: 100}, {}) == {0: 100}
+def test_one_server_alone_gets_all_there_is() -> None:
+    assert fair_leases(8, 2, 4, {0: 8}, {0: 100}, {}) == {0: 6}
+    assert fair_leases(8, 2, 4, {0: 8}, {0: 0}, {}) == {}
