@@ -18,7 +18,14 @@ class BackgroundLoop:
         self._thread.start()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns or raises; it is cancelled if the wait for it is interrupted."""
+        """What `work` returns or raises; it is cancelled if the wait for it is interrupted.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the helper behind this iterator is closed")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

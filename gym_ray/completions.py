@@ -63,6 +63,8 @@ class RolloutCompletions:
         """What ended the session; outcomes that came before it are still there."""
         self._is_shut = False
         """True once the owner has closed it."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of the first use; nothing of it can be awaited in another one."""
 
     # Iteration
 
@@ -121,7 +123,15 @@ class RolloutCompletions:
 
     # Dispatch
 
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError("these completions belong to another event loop: use them where they were first used")
+
     def _start(self) -> None:
+        self._check_loop()
         if self._feeding is None:
             self._feeding = asyncio.get_running_loop().create_task(self._feed())
 
@@ -181,6 +191,7 @@ class RolloutCompletions:
                 waiter.exception()
 
     async def _claim(self) -> Pair:
+        self._check_loop()
         if not self._claims.is_closed:
             self._start()
         outcome = self._claims.claim()
@@ -220,6 +231,7 @@ class RolloutCompletions:
     # Closing
 
     def _shut(self) -> None:
+        self._check_loop()
         self._is_shut = True
         for waiter in self._claims.close():
             waiter.cancel()

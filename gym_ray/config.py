@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator,
 RoutingMode = Literal["agent", "legacy", "taskset"]
 Executor = Literal["ray", "local"]
 RecordFormat = Literal["jsonl", "parquet", "both"]
+MAX_ROLLOUT_ATTEMPTS = 255
 OnStall = Literal["report", "cancel"]
 
 
@@ -53,7 +54,7 @@ class RolloutCollectionConfig(BaseModel):
     max_rollout_attempts: int | None = Field(
         None,
         ge=1,
-        le=255,
+        le=MAX_ROLLOUT_ATTEMPTS,
         description="Attempts of a rollout over all continuations; NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, 3.",
     )
     record_format: RecordFormat = Field(

@@ -102,6 +102,11 @@ class RunPaths:
         return self.directory / f".{self.stem}.holder"
 
     @property
+    def archiving(self) -> Path:
+        """There while an earlier run is moved aside."""
+        return self.directory / f".{self.stem}.archiving"
+
+    @property
     def control(self) -> Path:
         """What another process asks of the run."""
         return self.directory / f".{self.stem}.control.json"

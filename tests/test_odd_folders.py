@@ -1,20 +1,24 @@
 """Folders in which something was removed, damaged or mixed up: no score of other rows, no lost file, a way out."""
 
+import fcntl
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gym_ray import RolloutCollectionConfig, RolloutRunner
-from gym_ray.errors import ConfigError, RecordingError, RunFolderError
+from gym_ray.errors import ConfigError, InputError, RecordingError, RunFolderError
 from gym_ray.example import ExampleDeployment, LatencyRange, Profile, example_in_thread, example_rows
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.paths import RunPaths
 from gym_ray.recording.recovery import recover_run
+from gym_ray.recording.run_lock import RunLock, holder_of
 from gym_ray.recording.standing import Standing, standing_of
+from gym_ray.recording.status import RunState, read_status, write_status
 from gym_ray.recording.verification import verify_run
 from tests.cli.program import gym_ray
 
@@ -163,3 +167,73 @@ def test_an_output_is_the_name_of_a_file(output: str, tmp_path: Path) -> None:
         shown = gym_ray(verb, output or "none", cwd=tmp_path)
         assert shown.code == 2
         assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize("moved", range(12))
+async def test_an_archive_that_is_cut_short_is_no_run(finished: Folder, moved: int, monkeypatch: Any) -> None:
+    """A kill between two renames: whatever is left, a resume with other rows counts none of it."""
+    before = sorted(path.name for path in finished.folder.iterdir())
+    rename, done = Path.rename, [0]
+
+    class Killed(BaseException):
+        pass
+
+    def until_killed(self: Path, target: Path) -> Path:
+        if ".archive-" in str(target):
+            if done[0] == moved:
+                raise Killed
+            done[0] += 1
+        return rename(self, target)
+
+    finished.write_rows(100)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", until_killed)
+        with pytest.raises(BaseException):  # noqa: B017 - the kill, or a group of it
+            await finished.run(fresh=True)
+    with pytest.raises(RunFolderError, match="pass --fresh"):
+        await finished.run(resume_from_cache=True)
+    report = await finished.run(fresh=True)
+    assert (report.progress.results, report.progress.earlier) == (6, 0)
+    assert verify_run(finished.paths).is_sound
+    kept = {path.name for path in finished.folder.glob("*.archive-*/*")}
+    assert kept >= {name for name in before if not name.startswith(".") and not name.endswith(".lock")}
+
+
+@pytest.mark.parametrize("attempt", ["1" + "0" * 20, "-3", "65535"])
+@pytest.mark.parametrize("name", ["r-0.jsonl", "r-0_failures.jsonl"])
+async def test_an_attempt_that_cannot_be_one_is_damage(finished: Folder, name: str, attempt: str) -> None:
+    stamp = f'{{"_ng_task_index":0,"_ng_rollout_index":0,"_ng_attempt_index":{attempt},"reward":1}}\n'
+    (finished.folder / name).write_text(stamp)
+    with pytest.raises(InputError, match=rf"{name}:1: expected a record, found damage: _ng_attempt_index is "):
+        await finished.run(resume_from_cache=True)
+    assert not verify_run(finished.paths).is_sound
+    recover_run(finished.paths)
+    assert (await finished.run(resume_from_cache=True)).is_complete
+
+
+async def test_a_killed_run_whose_last_line_is_cut_is_interrupted_and_not_damaged(finished: Folder) -> None:
+    status = read_status(finished.paths)
+    assert status is not None
+    write_status(finished.paths, msgspec.structs.replace(status, state=RunState.RUNNING))
+    journal = finished.folder / "r-0.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-10])
+    standing = standing_of(finished.paths)
+    assert standing.standing is Standing.INTERRUPTED
+    assert standing.status is not None
+    assert (standing.status.completed, standing.status.remaining) == (5, 1)
+
+
+def test_an_error_is_an_object_for_whoever_reads_json(tmp_path: Path) -> None:
+    ended = gym_ray("status", tmp_path, "--json")
+    assert ended.code == 2
+    assert json.loads(ended.out) == {"error": f"{tmp_path}: there is no run in this folder", "exit_code": 2}
+
+
+def test_many_may_look_at_a_run_at_once(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path, "r")
+    lock = RunLock(paths, "one")
+    assert holder_of(paths) is not None
+    lock.release()
+    with paths.run_lock.open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as another one does at this moment
+        assert holder_of(paths) is None

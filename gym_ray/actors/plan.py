@@ -4,6 +4,9 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from gym_ray import keys
+from gym_ray.dispatch.ledger import MAX_ATTEMPTS
+from gym_ray.errors import InputError
 from gym_ray.identity import RowIdentity, read_identity
 
 
@@ -38,15 +41,24 @@ class MemoryPlan:
         self._server_of = server_of
         self._lines: list[bytes] = []
         self._servers = array("I")
-        self._attempts = bytearray()
+        self._attempts = array("H")
         self._has_id = bytearray()
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Append materialized rows."""
+        """Append materialized rows.
+
+        Raises:
+            InputError: a row asks for an attempt that cannot be numbered.
+        """
         for line in lines:
             identity = read_identity(line)
+            if identity.attempt_index >= MAX_ATTEMPTS:
+                raise InputError(
+                    f"task {identity.task_index}, rollout {identity.rollout_index}: {keys.ATTEMPT_INDEX} is "
+                    f"{identity.attempt_index:.6g}, expected less than {MAX_ATTEMPTS}"
+                )
             self._servers.append(self._server_of(identity))
-            self._attempts.append(min(identity.attempt_index, 255))
+            self._attempts.append(identity.attempt_index)
             self._has_id.append(identity.own_id is not None)
             self._lines.append(line)
 

@@ -1,5 +1,6 @@
 """The `gym-ray` program: its verbs, and how every error ends."""
 
+import json
 import logging
 import sys
 from typing import Annotated
@@ -91,4 +92,6 @@ def main() -> None:
 def _told(error: GymRayError, code: int) -> int:
     logger.debug("the error in full", exc_info=error)
     tell(str(error))
+    if "--json" in sys.argv:  # whoever parses stdout finds an object there in any case
+        typer.echo(json.dumps({"error": str(error), "exit_code": code}))
     return code

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from gym_ray.config import RolloutCollectionConfig
+from gym_ray.config import MAX_ROLLOUT_ATTEMPTS, RolloutCollectionConfig
 from gym_ray.errors import ConfigError
 from gym_ray.planning.selection import TaskChoice
 from gym_ray.planning.shaping import DEFAULT, Shaping
@@ -49,9 +49,13 @@ def max_rollout_attempts(environ: Mapping[str, str] = os.environ) -> int | None:
     text = environ.get("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "").strip()
     if not text:
         return None
-    if text.isdecimal() and int(text) > 0:
+    if text.isdecimal() and len(text) <= 3 and 0 < int(text) <= MAX_ROLLOUT_ATTEMPTS:
         return int(text)
-    logger.warning("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS: expected a positive number, found %r; 3 is used", text)
+    logger.warning(
+        "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS: expected a number from 1 to %d, found %.40r; 3 is used",
+        MAX_ROLLOUT_ATTEMPTS,
+        text,
+    )
     return 3
 
 

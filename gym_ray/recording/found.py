@@ -38,8 +38,13 @@ def find_run(paths: RunPaths) -> FoundRun | None:
     write it.
 
     Raises:
-        RunFolderError: a shard has no plan, or a manifest cannot be used.
+        RunFolderError: a shard has no plan, a manifest cannot be used, or half of the run was moved aside.
     """
+    if paths.archiving.exists() and (rest := existing_files(paths)):
+        raise RunFolderError(
+            f"{rest[0]}: is what is left of a run that was being moved aside when that was cut short: pass --fresh to "
+            "move the rest too"
+        )
     single, numbered = replace(paths, is_single=True), replace(paths, is_single=False)
     if not paths.is_single and (shards := _planned_shards(numbered)):
         return _planned(numbered, shards)

@@ -21,6 +21,7 @@ from gym_ray.outcomes.outcome import OutcomeKind
 from gym_ray.outcomes.reply import Delivery
 from gym_ray.recording.attempts import Started, read_attempts
 from gym_ray.recording.run_files import RecordFiles
+from gym_ray.recording.stamps import MAX_ATTEMPTS, check_attempt
 
 _BUFFER_BYTES = 1 << 20
 _MAX_COUNT = 255
@@ -90,7 +91,7 @@ class History:
         self.planned_twice = planned - len(self._numbers)
         """Rollouts that the plan has more than once, which no plan should."""
         self._states = bytearray(planned)
-        self._next_attempts = bytearray(planned)
+        self._next_attempts = array("H", bytes(2 * planned))
         self._spent = bytearray(planned)
         self._deciding = array("i", [-1]) * planned
         """The attempt whose record decides so far."""
@@ -112,9 +113,16 @@ class History:
 
     @classmethod
     def read(
-        cls, rollout_keys: Iterable[tuple[int, int]], files: RecordFiles, attempts: Path | None = None
+        cls,
+        rollout_keys: Iterable[tuple[int, int]],
+        files: RecordFiles,
+        attempts: Path | None = None,
+        *,
+        passes_over_cuts: bool = False,
     ) -> "History":
         """Scan the record files once, then the log of attempts.
+
+        With `passes_over_cuts` a last line that a crash has cut is no damage: whoever continues the run mends it.
 
         Raises:
             InputError: a line is not a record, or a part is damaged; the message names the place.
@@ -128,7 +136,7 @@ class History:
                 (history.add_result if is_result else history.add_failure)(record)
         for is_result, paths in ((True, files.results), (False, files.failures)):
             for path in sorted(paths):
-                for record in _records(path):
+                for record in _records(path, passes_over_cuts=passes_over_cuts):
                     if not sealed or _identity(record, is_result) not in sealed:
                         (history.add_result if is_result else history.add_failure)(record)
         if attempts is not None:
@@ -230,7 +238,7 @@ class History:
         """Take over numbers that were given out and durations; call it after the records are in."""
         for event in read_attempts(log):
             number = self._numbers.get((event.task, event.rollout))
-            if number is None:
+            if number is None or not 0 <= event.attempt < MAX_ATTEMPTS:
                 continue
             if isinstance(event, Started):
                 self._interrupted[number] |= event.attempt >= self._next_attempts[number]  # no record of it was seen
@@ -249,7 +257,7 @@ class History:
         return number
 
     def _use(self, number: int, attempt: int) -> None:
-        self._next_attempts[number] = min(max(self._next_attempts[number], attempt + 1), _MAX_COUNT)
+        self._next_attempts[number] = max(self._next_attempts[number], attempt + 1)
 
     def _note_duration(self, number: int, record: _Record) -> None:
         metadata = record.response.metadata if record.response is not None else None
@@ -269,9 +277,11 @@ def _identity(record: _Record, is_result: bool) -> tuple[int, int, int, bool]:
     return _count(record.task), _count(record.rollout), _count(record.attempt), is_result
 
 
-def _records(path: Path) -> Iterator[_Record]:
+def _records(path: Path, *, passes_over_cuts: bool) -> Iterator[_Record]:
     with path.open("rb", _BUFFER_BYTES) as stream:
         for number, line in enumerate(stream, 1):
+            if passes_over_cuts and not line.endswith(b"\n"):
+                return
             try:
                 yield _read(line)
             except ValueError as error:
@@ -290,9 +300,12 @@ def _read(line: bytes) -> _Record:
     if not line.isascii():
         line.decode()
     try:
-        return _decode(line)
+        record = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
-        return _read_slowly(line)
+        record = _read_slowly(line)
+    if record.attempt:
+        check_attempt(record.attempt)
+    return record
 
 
 def _read_slowly(line: bytes) -> _Record:

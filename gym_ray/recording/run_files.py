@@ -22,7 +22,6 @@ _RUN_FILES = (
     r"_aggregate_metrics\.json(\.superseded)?|_(run_status|task_selection|coverage|quality)\.json|_attempts\.csv|"
     r"_resolved_config\.yaml"
 )
-_PLAN_ENDING = "_materialized_inputs.jsonl"
 _MAX_NAMED = 3
 
 
@@ -104,8 +103,8 @@ def refuse_earlier_run(paths: RunPaths) -> None:
 def move_aside(paths: RunPaths, now: datetime) -> Path | None:
     """Move every file of an earlier run into `<stem>.archive-<UTC time>/`; None if there is none.
 
-    Writers that still have the files open write nothing more. The plan moves first: a move that is cut short leaves a
-    folder that nobody takes for a whole run, and moving aside again moves the rest.
+    Writers that still have the files open write nothing more. A mark says so while the files move: where that is cut
+    short nobody takes the rest for a run, and moving aside again moves it too.
 
     Raises:
         RunFolderError: a file cannot be moved; those that were are back in their places.
@@ -113,13 +112,17 @@ def move_aside(paths: RunPaths, now: datetime) -> Path | None:
     """
     files = existing_files(paths)
     if not files:
+        paths.archiving.unlink(missing_ok=True)
         return None
     for lock in _files_named(paths, r"(-[0-9]+)?\.lock"):
         _supersede(lock)
     target = paths.directory / f"{paths.stem}.archive-{now:%Y%m%dT%H%M%S%f}"
     try:
         target.mkdir()
-        move_together(sorted(files, key=lambda path: not path.name.endswith(_PLAN_ENDING)), target)
+        paths.archiving.touch()
+        sync_directory(paths.directory)
+        move_together(files, target)
+        paths.archiving.unlink()
     except OSError as error:
         raise RunFolderError(
             f"{error.filename or target}: the earlier run cannot be moved aside: {error.strerror}: "

@@ -45,6 +45,19 @@ class Stamps(
 
 _read = msgspec.json.Decoder(Stamps).decode
 
+MAX_ATTEMPTS = 65_535
+"""Attempt numbers that one rollout can use up; a higher one in a file is damage."""
+
+
+def check_attempt(attempt: object) -> None:
+    """Refuse an attempt that is a number and cannot be one of an attempt.
+
+    Raises:
+        ValueError: says which.
+    """
+    if type(attempt) is int and not 0 <= attempt < MAX_ATTEMPTS:
+        raise ValueError(f"{keys.ATTEMPT_INDEX} is {attempt:.6g}, expected 0 to {MAX_ATTEMPTS - 1}")
+
 
 def read_stamps(line: bytes) -> Stamps:
     """The stamps of a JSON object line; less than a microsecond for a kilobyte.
@@ -55,9 +68,12 @@ def read_stamps(line: bytes) -> Stamps:
     if not line.isascii():
         line.decode()
     try:
-        return _read(line)
+        stamps = _read(line)
     except (msgspec.MsgspecError, RecursionError):
-        return _read_slowly(line)
+        stamps = _read_slowly(line)
+    if stamps.attempt:
+        check_attempt(stamps.attempt)
+    return stamps
 
 
 def _read_slowly(line: bytes) -> Stamps:

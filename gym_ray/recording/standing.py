@@ -94,7 +94,7 @@ def counted_status(found: FoundRun, state: RunState) -> RunStatus:
     """
     plan = PlanFiles.open(found.paths, found.shards, lambda _: 0)
     try:
-        history = History.read(map(plan.key, range(len(plan))), record_files(found.paths))
+        history = History.read(map(plan.key, range(len(plan))), record_files(found.paths), passes_over_cuts=True)
     finally:
         plan.close()
     planned = range(len(history))

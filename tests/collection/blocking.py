@@ -1,5 +1,6 @@
 """What the blocking calls promise, whoever dispatches."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -60,3 +61,28 @@ class BlockingContract:
         helper.close()
         helper.close()
         assert not [thread for thread in threading.enumerate() if thread.name == "gym_ray-calls"]
+
+    def test_an_iterator_whose_helper_is_closed_says_so(
+        self, helper: RolloutCollectionHelper, served: ExampleDeployment
+    ) -> None:
+        pairs = helper.run_examples_blocking(numbered(helper, 20), served.head_address)
+        next(pairs)
+        helper.close()
+        with pytest.raises(RuntimeError, match="helper behind this iterator is closed"):
+            next(pairs)
+
+    def test_completions_of_one_loop_are_refused_in_another(
+        self, helper: RolloutCollectionHelper, served: ExampleDeployment
+    ) -> None:
+        completions = helper.run_examples(numbered(helper, 3), served.head_address)
+
+        async def all_of_them() -> int:
+            return len([pair async for pair in completions])
+
+        async def first() -> None:
+            await anext(completions)
+            await helper.aclose()
+
+        asyncio.run(first())
+        with pytest.raises(RuntimeError, match="belong to another event loop"):
+            asyncio.run(all_of_them())
