@@ -6,6 +6,7 @@ it; a shard's death turns its leases into owed rollouts or into failures, never 
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from gym_ray.actors.gates import ServerGates
@@ -96,7 +97,9 @@ class Dispatcher:
             run = self._runs[run_id]
             assert run.held.files is not None
             try:
-                await self._in_thread(run.held.files.attempts.started, started_now)
+                # What must not run twice must not do so after a power cut either
+                log = partial(run.held.files.attempts.started, is_durable=not run.spec.retry_requests)
+                await self._in_thread(log, started_now)
             except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
                 self._ends.fail(run, error)
                 return False

@@ -54,9 +54,12 @@ class AttemptLog:
             if size and os.pread(self._fd, 1, size - 1) != b"\n":
                 os.write(self._fd, b",cut\n")  # so that it does not pass for a whole one
 
-    def started(self, attempts: Sequence[Started]) -> None:
-        """Note attempts that are about to be handed out, in one write."""
+    def started(self, attempts: Sequence[Started], *, is_durable: bool = False) -> None:
+        """Note attempts that are about to be handed out, in one write, which `is_durable` keeps from a power cut."""
         self._write(b"".join([b"started,%d,%d,%d,%d\n" % line for line in attempts]))
+        if is_durable:
+            with refusals(self._path):
+                os.fdatasync(self._fd)
 
     def ended(self, attempts: Sequence[Ended]) -> None:
         """Note attempts whose records are written, in one write."""
