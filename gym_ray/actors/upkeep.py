@@ -138,3 +138,4 @@ class Upkeep:
             stalled = [number for at, number, _ in held if now - at >= run.stall.limit_s(run.tally.p99_s)]
             run.let_go(stalled, f"they had not ended when nothing had ended for {silence_s:.0f} s")
             self._pool.cancel(run.spec.run_id, stalled)
+            run.stall.moved(now)  # what takes their place has a silence of its own
