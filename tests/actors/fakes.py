@@ -2,12 +2,16 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
+from gym_ray.actors.driver import Driver
 from gym_ray.actors.link import ShardDied
-from gym_ray.actors.spec import DriverSpec, ShardSpec
+from gym_ray.actors.run import Phase, RunView
+from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
 from gym_ray.deployment.servers import EnvironmentServer
 from gym_ray.dispatch.admission import Lease
 from gym_ray.dispatch.exchange import CompletionHeader, ServerSignal, StepAnswer, StepRequest
@@ -126,3 +130,35 @@ class FakeShard:
     async def die(self) -> None:
         self._dead.set()
         await self._loop.aclose()
+
+
+def run_of(**options: Any) -> RunSpec:
+    return RunSpec(run_id="r", agent_servers={"agent": 0}, **{"aggregate": False} | options)
+
+
+@asynccontextmanager
+async def started(world: World, spec: DriverSpec, **options: Any) -> AsyncIterator[Driver]:
+    clock = asyncio.get_running_loop().time
+    driver = Driver(spec, world.spawn, clock=clock, **options)
+    await driver.start()
+    try:
+        yield driver
+    finally:
+        await driver.aclose()
+
+
+async def ended(driver: Driver) -> RunView:
+    while True:
+        view = await driver.poll("r", 10.0)
+        if view.phase in (Phase.DONE, Phase.FAILED):
+            return view
+
+
+async def makespan(world: World, count: int, *, shards: int, cap: int) -> float:
+    """Seconds from opening a run of `count` rollouts to its end."""
+    async with started(world, driver_spec(shards=shards, cap=cap)) as driver:
+        began = asyncio.get_running_loop().time()
+        await driver.open_run(run_of(), rows(count))
+        await ended(driver)
+        assert sum(world.executions.values()) == count
+        return asyncio.get_running_loop().time() - began

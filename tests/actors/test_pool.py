@@ -2,48 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from gym_ray.actors.driver import Driver
-from gym_ray.actors.run import Phase, RunView
-from gym_ray.actors.spec import DriverSpec, RunSpec
-from tests.actors.fakes import FakeShard, World, driver_spec, rows
+from gym_ray.actors.run import RunView
+from tests.actors.fakes import FakeShard, World, driver_spec, ended, makespan, rows, run_of, started
 from tests.virtual import run_virtual
-
-
-def run_of(**options: Any) -> RunSpec:
-    return RunSpec(run_id="r", agent_servers={"agent": 0}, **{"aggregate": False} | options)
-
-
-@asynccontextmanager
-async def started(world: World, spec: DriverSpec, **options: Any) -> AsyncIterator[Driver]:
-    clock = asyncio.get_running_loop().time
-    driver = Driver(spec, world.spawn, clock=clock, **options)
-    await driver.start()
-    try:
-        yield driver
-    finally:
-        await driver.aclose()
-
-
-async def ended(driver: Driver) -> RunView:
-    while True:
-        view = await driver.poll("r", 10.0)
-        if view.phase in (Phase.DONE, Phase.FAILED):
-            return view
-
-
-async def makespan(world: World, count: int, *, shards: int, cap: int) -> float:
-    async with started(world, driver_spec(shards=shards, cap=cap)) as driver:
-        began = asyncio.get_running_loop().time()
-        await driver.open_run(run_of(), rows(count))
-        await ended(driver)
-        assert sum(world.executions.values()) == count
-        return asyncio.get_running_loop().time() - began
 
 
 def test_a_shard_that_is_ten_times_slower_does_not_hold_the_others_up() -> None:
