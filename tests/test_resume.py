@@ -15,7 +15,10 @@ from gym_ray.errors import ConfigError, InputError, ResumeRefusedError, RunFolde
 from gym_ray.example import ExampleDeployment, LedgerOptions, example_in_thread, example_rows
 from gym_ray.observe.report import RunReport
 from gym_ray.paths import RunPaths
+from gym_ray.recording.found import find_run
 from gym_ray.recording.run_lock import RunLock
+from gym_ray.recording.standing import counted_status
+from gym_ray.recording.status import AgentStatus, RunState, read_status
 
 TASKS, REPEATS = 6, 2
 
@@ -383,3 +386,17 @@ async def test_the_longest_start_first(place: Place) -> None:
     await place.resume(dispatch_longest_first=True, num_samples_in_parallel=1)
     order = [lost[position] for position in (1, 2, 0)]
     assert place.executions() == [(row["_ng_task_index"], row["_ng_rollout_index"], 1) for row in order]
+
+
+async def test_the_status_counts_by_agent_also_over_a_continuation_and_from_files_alone(place: Place) -> None:
+    whole = {"arithmetic_agent": AgentStatus(PLANNED.total(), PLANNED.total(), 0)}
+    paths = RunPaths(place.folder, "r")
+    await place.run()
+    place.drop("r-0.jsonl", 2)
+    found = find_run(paths)
+    assert found is not None
+    assert counted_status(found, RunState.INCOMPLETE).by_agent["arithmetic_agent"].completed == PLANNED.total() - 2
+    await place.resume()
+    said = read_status(paths)
+    assert said is not None
+    assert said.by_agent == counted_status(found, RunState.COMPLETE).by_agent == whole

@@ -33,7 +33,7 @@ from gym_ray.observe.timing import RunTimingReport
 from gym_ray.outcomes.attempt import Attempt
 from gym_ray.outcomes.evidence import is_reported, omitted_row, unrouted
 from gym_ray.outcomes.outcome import OutcomeKind
-from gym_ray.recording.status import RunState, RunStatus
+from gym_ray.recording.status import AgentCounts, RunState, RunStatus
 
 logger = logging.getLogger("gym_ray.run")
 
@@ -78,10 +78,14 @@ class Run:
         self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
         self.scores = Scores()
         self.timing = RunTimingReport(spec.rollout_timeout_s) if spec.rollout_timeout_s is not None else None
+        self._agents = AgentCounts(map(plan.agent, range(len(plan))) if spec.paths is not None else ())
         if held.history is not None and spec.resume is not None:
             restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
             for number in filter(held.history.has_result, range(len(plan))):
                 self._score(number, held.history.reward(number), masked=held.history.is_masked(number))
+            for number in range(len(plan)):
+                if (state := self.ledger.state(number)) in (State.RESULT, State.FAILURE):
+                    self._agents.add(plan.agent(number), is_result=state is State.RESULT)
         if isinstance(plan, MemoryPlan):
             for number in range(len(plan)):
                 self.ledger.use_attempts(number, plan.attempt(number))
@@ -242,6 +246,8 @@ class Run:
                 self.timing.add(header.latency_ms / 1000)
             elif header.latency_ms >= 1000 * self.spec.rollout_timeout_s:
                 self.timing.add_timed_out()
+        if self.spec.paths is not None and kind is not OutcomeKind.OMITTED:
+            self._agents.add(self.plan.agent(header.number), is_result=kind is OutcomeKind.RESULT)
         if kind is OutcomeKind.RESULT and not self.spec.is_plain:
             self._score(header.number, header.reward, masked=header.masked)
         if kind is OutcomeKind.RESULT:
@@ -347,6 +353,7 @@ class Run:
             omitted=progress.omitted + progress.drained,
             remaining=progress.owed,
             failures_by_kind=progress.failures_by_class,
+            by_agent=self._agents.by_agent(),
             shards=shards,
         )
 

@@ -59,6 +59,10 @@ class Ledger:
         self._counts = [0, 0, 0, 0, 0, 0]
         self.extend(servers)
 
+    def state(self, number: int) -> State:
+        """Where a rollout is."""
+        return State(self._states[number])
+
     def count(self, state: State) -> int:
         """How many rollouts are in `state`."""
         return self._counts[state]

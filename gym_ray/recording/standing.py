@@ -14,7 +14,7 @@ from gym_ray.recording.history import History
 from gym_ray.recording.plan_files import PlanFiles
 from gym_ray.recording.run_files import record_files
 from gym_ray.recording.run_lock import holder_of
-from gym_ray.recording.status import RunState, RunStatus, last_status
+from gym_ray.recording.status import AgentCounts, RunState, RunStatus, last_status
 
 
 class Standing(StrEnum):
@@ -95,6 +95,10 @@ def counted_status(found: FoundRun, state: RunState) -> RunStatus:
     plan = PlanFiles.open(found.paths, found.shards, lambda _: 0)
     try:
         history = History.read(map(plan.key, range(len(plan))), record_files(found.paths), passes_over_cuts=True)
+        agents = AgentCounts(map(plan.agent, range(len(plan))))
+        for number in range(len(plan)):
+            if history.has_result(number) or history.has_failure(number):
+                agents.add(plan.agent(number), is_result=history.has_result(number))
     finally:
         plan.close()
     planned = range(len(history))
@@ -112,4 +116,5 @@ def counted_status(found: FoundRun, state: RunState) -> RunStatus:
         omitted=0,
         remaining=len(planned) - completed - len(failed),
         failures_by_kind=dict(Counter(map(history.failure_class, failed))),
+        by_agent=agents.by_agent(),
     )

@@ -4,6 +4,8 @@ Each write replaces the file whole; how often is the caller's business. Source: 
 """
 
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -35,6 +37,27 @@ class AgentStatus(msgspec.Struct, frozen=True):
     expected: int
     completed: int
     failed: int
+
+
+class AgentCounts:
+    """Counts the rollouts of each agent; those whose rows name none are in no part."""
+
+    def __init__(self, planned: Iterable[str | None]) -> None:
+        self._expected = Counter(planned)
+        self._expected.pop(None, None)
+        self._completed, self._failed = Counter[str | None](), Counter[str | None]()
+
+    def add(self, agent: str | None, *, is_result: bool) -> None:
+        """Note how a rollout ended."""
+        (self._completed if is_result else self._failed)[agent] += 1
+
+    def by_agent(self) -> dict[str, AgentStatus]:
+        """The parts, by the names of their agents."""
+        return {
+            name: AgentStatus(expected, self._completed[name], self._failed[name])
+            for name, expected in self._expected.items()
+            if name is not None
+        }
 
 
 class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
