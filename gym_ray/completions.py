@@ -75,9 +75,10 @@ class RolloutCompletions:
         """An awaitable for the next completion; needs a running event loop.
 
         Raises:
-            StopIteration: every row has one, or the iterator is closed.
+            StopIteration: every row has one, or the iterator is closed. A session that failed is not an end: the
+                awaitables that are left raise its error.
         """
-        if self._claims.is_closed or self._handed_out == len(self._rows):
+        if self._is_shut or self._handed_out == len(self._rows):
             raise StopIteration
         self._handed_out += 1
         if self._max_resident is None:

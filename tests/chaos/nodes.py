@@ -43,6 +43,8 @@ class Nodes:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         for process in psutil.wait_procs(family, timeout=5)[1]:
             process.kill()
 

@@ -73,6 +73,31 @@ async def test_the_first_error_is_the_one_that_is_told(calls: Calls) -> None:
     await completions.aclose()
 
 
+async def test_who_was_busy_meanwhile_is_told_too(calls: Calls) -> None:
+    completions = calls.call(6)
+    got = []
+    with pytest.raises(ShardLostError, match="every shard died"):
+        async for row, _ in completions:
+            got.append(row["p"])
+            if len(got) == 1:
+                await asyncio.sleep(0.1)
+                await calls.lose_every_shard()
+    assert sorted(got) == [0, 1], "what had come is handed over first"
+    await completions.aclose()
+    assert [pair async for pair in completions] == []
+
+
+async def test_every_awaitable_that_is_left_raises_the_error(calls: Calls) -> None:
+    completions = calls.call(6)
+    await next(completions)
+    await next(completions)
+    await asyncio.sleep(0.05)
+    await calls.lose_every_shard()
+    errors = await asyncio.gather(*completions, return_exceptions=True)
+    assert [type(error) for error in errors] == [ShardLostError] * 4
+    await completions.aclose()
+
+
 async def test_the_next_call_starts_shards_anew(calls: Calls) -> None:
     first = calls.call(6)
     await next(first)
