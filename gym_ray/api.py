@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
+from gym_ray import event_loop
 from gym_ray.actors.backend import DriverHandle, started_driver
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import MISSING, DriverSpec, Resume, RunSpec, ShardSpec
@@ -265,7 +266,7 @@ def run(config: RolloutCollectionConfig) -> RunReport:
         async with RolloutRunner(config) as runner:
             return await runner.collect()
 
-    return asyncio.run(main())
+    return event_loop.run(main())
 
 
 def _server_caps(config: RolloutCollectionConfig, deployment: Deployment) -> dict[str, int]:

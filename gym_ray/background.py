@@ -5,6 +5,8 @@ import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
+from gym_ray import event_loop
+
 T = TypeVar("T")
 
 
@@ -12,7 +14,7 @@ class BackgroundLoop:
     """Runs coroutines in its thread while the caller waits; `close` it."""
 
     def __init__(self) -> None:
-        self._runner = asyncio.Runner()
+        self._runner = event_loop.runner()
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gym_ray-calls", daemon=True)
         self._thread.start()

@@ -1,6 +1,5 @@
 """`gym-ray aggregate`: have the servers aggregate the records of a run again; sends no rollout."""
 
-import asyncio
 import json
 from typing import Annotated
 
@@ -28,6 +27,7 @@ def aggregate(
     verbose: Verbose = False,
 ) -> None:
     """Aggregate the records of a run again, without a single rollout. Exit code 4 when a server does not answer."""
+    from gym_ray import event_loop  # noqa: PLC0415
     from gym_ray.aggregating import aggregate_run  # noqa: PLC0415 - `--help` shall not pay for it
     from gym_ray.cli.settings import load_settings  # noqa: PLC0415
     from gym_ray.observe.report import AGGREGATION_FAILED, COMPLETE, metric_lines  # noqa: PLC0415
@@ -36,7 +36,7 @@ def aggregate(
     flags = {"output_jsonl_fpath": output, "input_glob": input_glob, "head": head, "deployment": deployment}
     settings = load_settings(config, overrides, flags)
     with results_stream() as out:
-        entries = asyncio.run(aggregate_run(settings, raise_on_error=False))
+        entries = event_loop.run(aggregate_run(settings, raise_on_error=False))
         if json_output:
             out.write(json.dumps(entries, indent=2) + "\n")
         else:

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from rich.console import Console
 
+from gym_ray import event_loop
 from gym_ray.api import RolloutRunner
 from gym_ray.cli.interruption import Interruption, exit_code
 from gym_ray.cli.output import tell
@@ -36,7 +37,7 @@ def _collect(
     if display != Display.NONE:
         tell(_announcement(settings))
     with progress_display(Display(display), Console(stderr=True, highlight=False)) as show:
-        return asyncio.run(_interruptible(settings, show))
+        return event_loop.run(_interruptible(settings, show))
 
 
 async def _interruptible(

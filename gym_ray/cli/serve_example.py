@@ -22,10 +22,11 @@ def serve_example(
     seed: Annotated[int, typer.Option(help="Seed of latencies and faults.")] = 0,
 ) -> None:
     """Serve two example environments with tasks and a scripted model until interrupted."""
+    from gym_ray import event_loop  # noqa: PLC0415
     from gym_ray.example import profile_of_texts  # noqa: PLC0415 - `--help` shall not pay for it
 
     profile = profile_of_texts(latency, tail, fail, seed)
-    asyncio.run(_serve(host, port, profile))
+    event_loop.run(_serve(host, port, profile))
 
 
 async def _serve(host: str, port: int, profile: "Profile") -> None:

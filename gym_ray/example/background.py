@@ -6,16 +6,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from threading import Thread
 
+from gym_ray import event_loop
 from gym_ray.example.deployment import ExampleDeployment, example_deployment
 from gym_ray.example.execution_ledger import NO_LEDGER, LedgerOptions
 from gym_ray.example.profile import PLAIN, UNLIMITED, Limits, Profile
-
-try:
-    import uvloop
-except ImportError:  # not on every platform
-    _new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-else:
-    _new_event_loop = uvloop.new_event_loop
 
 _START_WITHIN_S = 30.0
 """A start takes milliseconds; a machine that swaps may take seconds."""
@@ -54,8 +48,7 @@ def example_in_thread(
 
     def work() -> None:
         try:
-            with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-                runner.run(serve())
+            event_loop.run(serve())
         except BaseException as error:  # it is the caller's, whose thread waits for it
             if started.done():
                 raise
