@@ -1,6 +1,7 @@
 """What a test may touch: Ray only below `tests/ray`, and nothing that another test left behind."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 
 for name in ("RAY_ADDRESS", "NEMO_GYM_CONFIG_DICT", "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", "NEMO_GYM_EXTRA_ROOTS"):
     os.environ.pop(name, None)
+
+
+# Under nohup this one is ignored, which programs that are started here would inherit and rightly obey
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
 """`gym-ray run` without Ray, in a process of its own, against servers that really serve."""
 
 import json
-import resource
 import signal
 import subprocess
 import sys
@@ -282,14 +281,11 @@ def test_what_does_not_end_in_time_is_cancelled(second: signal.Signals | None, c
 
 @pytest.mark.parametrize("args", [("--version",), ("--help",), ("run", "--help"), ("aggregate", "--help")])
 def test_version_and_help_are_cheap(args: tuple[str, ...]) -> None:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "gym_ray", *args], capture_output=True, text=True, check=True
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
-    assert not imported & {"ray", "pyarrow", "aiohttp", "omegaconf"}
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+    assert not imported & {"ray", "pyarrow", "aiohttp", "omegaconf", "uvloop"}
 
 
 def test_help_states_the_exit_codes_and_the_defaults() -> None:
