@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -12,14 +12,14 @@ from typing import Any, Self
 import msgspec
 
 from gym_ray import event_loop
-from gym_ray.actors.backend import DriverHandle, started_driver
+from gym_ray.actors.backend import DriverHandle, open_run, started_driver
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import MISSING, DriverSpec, Resume, RunSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.delivered import Delivered
 from gym_ray.deployment.merged import Deployment, load_deployment
 from gym_ray.deployment.model_servers import model_server_urls
-from gym_ray.errors import ClusterError, ConfigError, DriverLostError
+from gym_ray.errors import ClusterError, ConfigError, DriverLostError, IncompleteRunError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.preparing import Rows, prepare, visible_folder
@@ -51,6 +51,13 @@ class Opened:
     """Drivers that it has lost."""
 
 
+@dataclass(eq=False)
+class _Opening:
+    """A run that no driver has yet."""
+
+    is_drained: bool = False
+
+
 class RolloutRunner:
     """Runs rollouts against one deployment; keeps its driver and shards warm from run to run.
 
@@ -67,7 +74,11 @@ class RolloutRunner:
         self._driver: DriverHandle | None = None
         self._starting = asyncio.Lock()
         self._stack = AsyncExitStack()
+        self._is_closed = False
         self._open_runs: dict[str, Opened] = {}
+        self._opening: set[_Opening] = set()
+        self._drained: set[str] = set()
+        """Runs that this runner was asked to drain."""
         self._shards = config.shards
 
     async def __aenter__(self) -> Self:
@@ -77,6 +88,7 @@ class RolloutRunner:
             DeploymentUnreachableError: the head server does not answer.
             ConfigError: its config cannot be used.
         """
+        self._is_closed = False
         if self._deployment is None:
             self._deployment = await asyncio.to_thread(
                 load_deployment, head=self.config.head, file=self.config.deployment
@@ -84,8 +96,10 @@ class RolloutRunner:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        self._is_closed = True
         try:
-            await self._stack.aclose()
+            async with self._starting:
+                await self._stack.aclose()
         except DriverLostError as error:
             logger.info("%s", error)  # whoever needed it was told; what it held has ended with it
         self._driver = None
@@ -104,33 +118,45 @@ class RolloutRunner:
             InputError, RoutingError, ConfigError: the plan is not valid; nothing was sent.
             ClusterError: Ray cannot run it.
             RecordingError: records cannot be written.
+            IncompleteRunError: somebody else has stopped the run, as `gym-ray stop` does; what came was yielded.
         """
         opened = await self._open(rows, deliver=True)
         delivered = Delivered()
         while True:
             try:
-                async for line, record in self._outcomes(opened):
-                    if delivered.is_new(line):
+                async with contextlib.aclosing(self._outcomes(opened, delivered)) as outcomes:
+                    async for line, record in outcomes:
                         yield _decode(line), _decode(record)
                 return
             except DriverLostError as error:
                 opened = await self._reopened(opened, error, delivered)
-                for line, record in await asyncio.to_thread(delivered.missed, opened.spec, opened.log_start):
-                    yield _decode(line), _decode(record)
 
-    async def _outcomes(self, opened: Opened) -> AsyncIterator[tuple[bytes, bytes]]:
-        """The rows and records of an open run as they come."""
+    async def _outcomes(self, opened: Opened, delivered: Delivered) -> AsyncGenerator[tuple[bytes, bytes], None]:
+        """The rows and records of an open run as they come, those first that a lost driver did not hand over."""
         driver, run_id, ack = opened.driver, opened.spec.run_id, 0
         try:
+            if opened.restarts:
+                for line, record in await asyncio.to_thread(delivered.missed, opened.spec, opened.log_start):
+                    yield line, record
             while True:
                 ack, batch, view = await driver.next(run_id, ack, BATCH_ITEMS, WAIT_S)
                 for item in batch:
-                    yield item.line, item.record
+                    if delivered.is_new(item.line):
+                        yield item.line, item.record
                 if not batch and _is_over(view):
+                    if view.was_stopped and view.progress.owed and run_id not in self._drained:
+                        raise IncompleteRunError(f"the run was stopped: {view.progress.owed} rollouts are owed")
                     return
         finally:
-            self._open_runs.pop(run_id, None)
-            await driver.forget(run_id)
+            await self._forget(opened)
+
+    async def _forget(self, opened: Opened) -> None:
+        self._open_runs.pop(opened.spec.run_id, None)
+        self._drained.discard(opened.spec.run_id)
+        try:
+            await opened.driver.forget(opened.spec.run_id)
+        except ClusterError as error:  # nothing is lost by it: the run is over, or whoever waits is told
+            logger.info("%s", error)
 
     async def collect(
         self, *, on_progress: Callable[[Progress], None] | None = None, every_s: float = 0.25
@@ -155,9 +181,18 @@ class RolloutRunner:
         return bool(self._open_runs)
 
     async def drain(self) -> None:
-        """Start nothing more and let what is in flight end; the runs then conclude, what is left stays owed."""
+        """Start nothing more and let what is in flight end; the runs then conclude, what is left stays owed.
+
+        Holds for runs that are still planned, or wait for their shards, too.
+        """
+        for opening in self._opening:
+            opening.is_drained = True
         for opened in list(self._open_runs.values()):
-            await opened.driver.drain_run(opened.spec.run_id)
+            await self._drain(opened)
+
+    async def _drain(self, opened: Opened) -> None:
+        self._drained.add(opened.spec.run_id)
+        await opened.driver.drain_run(opened.spec.run_id)
 
     async def scale(self, shards: int) -> None:
         """Dispatch from so many shard actors from now on, whatever is running; the record files stay as they are.
@@ -186,35 +221,57 @@ class RolloutRunner:
                 if _is_over(view) and view.report is not None:
                     return view.report
         finally:
-            self._open_runs.pop(run_id, None)
-            await driver.forget(run_id)
+            await self._forget(opened)
 
     async def _reopened(self, opened: Opened, error: DriverLostError, delivered: Delivered) -> Opened:
         """The run on a new driver, which takes up what the files say.
 
         Raises:
             DriverLostError: there are no files, or drivers keep dying.
+            RuntimeError: it is this runner that has ended it.
         """
+        if self._is_closed:
+            raise RuntimeError("the runner was closed while this run went on: leave its block when the runs are over")
+        await self._let_go_of(opened.driver)
         if opened.spec.paths is None:
             raise DriverLostError(f"{error}; nothing was recorded: {delivered.unsettled(opened.lines)}")
         if opened.restarts >= MAX_DRIVER_RESTARTS:
             raise DriverLostError(f"{error}; it is the {opened.restarts + 1}th: --resume goes on") from None
         logger.warning("%s; another one takes up the run from its files", error)
-        with contextlib.suppress(ClusterError):
-            await self._stack.aclose()
-        self._driver = None
         # What has failed in this invocation stays as it is; what it was to try again is tried again
         resume = opened.spec.resume or Resume(only=(MISSING,))
         spec = replace(opened.spec, resume=resume)
         driver = await self._started_driver()
         with visible_folder(spec) as known:
-            await driver.open_run(known, [])
+            await open_run(driver, known, [])
         reopened = Opened(driver, spec, opened.lines, opened.log_start, opened.restarts + 1)
         self._open_runs[spec.run_id] = reopened
+        if spec.run_id in self._drained:
+            await self._drain(reopened)
         return reopened
+
+    async def _let_go_of(self, dead: DriverHandle) -> None:
+        """Have the next run start another driver."""
+        async with self._starting:
+            if self._driver is dead:
+                self._driver = None
+                with contextlib.suppress(ClusterError):
+                    await self._stack.aclose()
 
     async def _open(self, rows: Rows | None, *, deliver: bool) -> Opened:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
+        opening = _Opening()
+        self._opening.add(opening)
+        try:
+            opened = await self._planned(rows, deliver=deliver)
+        finally:
+            self._opening.discard(opening)
+        self._open_runs[opened.spec.run_id] = opened
+        if opening.is_drained:
+            await self._drain(opened)
+        return opened
+
+    async def _planned(self, rows: Rows | None, *, deliver: bool) -> Opened:
         config, deployment = self.config, self._entered_deployment
         prepared = await prepare(config, deployment, rows)
         for warning in prepared.warnings:
@@ -223,26 +280,30 @@ class RolloutRunner:
         driver = await self._started_driver()
         log = spec.paths.attempts if spec.paths is not None else None
         log_start = log.stat().st_size if log is not None and log.exists() else 0
-        with visible_folder(spec) as known:
-            await driver.open_run(known, prepared.lines)
-        opened = Opened(driver, spec, prepared.lines, log_start)
-        self._open_runs[spec.run_id] = opened
-        return opened
+        try:
+            with visible_folder(spec) as known:
+                await open_run(driver, known, prepared.lines)
+        except DriverLostError:
+            await self._let_go_of(driver)
+            raise
+        return Opened(driver, spec, prepared.lines, log_start)
 
     async def _started_driver(self) -> DriverHandle:
         async with self._starting:
+            if self._is_closed:
+                raise RuntimeError("this runner is closed")
             if self._driver is None:
-                config = self.config
+                config, shards = self.config, self._shards
                 shard = ShardSpec(
                     capture_dir=self._entered_deployment.model_call_capture_dir,
                     servers=tuple(self._entered_deployment.environment_servers.values()),
                     retry_budget_s=config.retry_budget_s,
-                    max_connections=config.cap if config.executor == "local" else -(-config.cap // self._shards),
+                    max_connections=config.cap if config.executor == "local" else -(-config.cap // shards),
                     wanted_connections=config.cap,
                 )
                 spec = DriverSpec(
                     shard=shard,
-                    shards=self._shards,
+                    shards=shards,
                     cap=config.cap,
                     server_caps=_server_caps(config, self._entered_deployment),
                     model_urls=model_server_urls(self._entered_deployment.config),
@@ -250,6 +311,8 @@ class RolloutRunner:
                 self._driver = await self._stack.enter_async_context(
                     started_driver(spec, config.executor, config.ray_address)
                 )
+                if self._shards != shards:  # somebody wished for others meanwhile
+                    await self._driver.scale(self._shards)
             return self._driver
 
     @property

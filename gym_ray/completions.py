@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Protocol, Self
 
 from gym_ray.dispatch.claims import Claims
+from gym_ray.errors import RecordingError
 
 Pair = tuple[dict[str, Any], Any]
 """The row as it was dispatched, and what became of it."""
@@ -61,8 +62,12 @@ class RolloutCompletions:
         self._closing: asyncio.Task[None] | None = None
         self._error: BaseException | None = None
         """What ended the session; outcomes that came before it are still there."""
+        self._is_told = False
+        """True once somebody got that error."""
         self._is_shut = False
         """True once the owner has closed it."""
+        self._is_drained = False
+        """True once somebody transfers what is unclaimed, or gives it up."""
         self._loop: asyncio.AbstractEventLoop | None = None
         """That of the first use; nothing of it can be awaited in another one."""
 
@@ -92,10 +97,15 @@ class RolloutCompletions:
         try:
             claim = next(self)
         except StopIteration:
-            if not self._claims.is_closed:
+            if not self._is_shut:
                 await self._session.join()
+                self._raise_untold()
             raise StopAsyncIteration from None
-        return await claim
+        try:
+            return await claim
+        except asyncio.CancelledError:
+            self._handed_out -= 1  # nobody can await it again, so its turn is the next one's
+            raise
 
     async def aclose(self) -> None:
         """Cancel unfinished rollouts, and wait until their connections are closed.
@@ -104,23 +114,41 @@ class RolloutCompletions:
         a result that had come, or raises CancelledError, which looks to `gather` and `TaskGroup` as if somebody had
         cancelled the task that awaits it; with `max_resident` it raises CancelledError if it is first awaited now. A
         second call waits for the first. Before first use it only ends the iteration.
+
+        Raises:
+            RecordingError: what ended after the last outcome did so badly, and nobody was told yet.
         """
+        self._is_drained = True
         self._shut()
         await self._stopped()
+        if isinstance(self._error, RecordingError):
+            self._raise_untold()
 
     async def aclose_and_drain(self) -> list["asyncio.Future[Pair]"]:
         """Close, and return what had finished and was not claimed: settled futures of `(row, result)`.
 
-        Every outcome is transferred once: a second call, or one after `aclose`, returns an empty list. Work that this
-        call cancels is not among them. An awaitable that waits already keeps what it claimed, or raises CancelledError.
+        Every outcome is transferred once: a second call, or one after `aclose`, returns an empty list, and one after a
+        call that was cancelled returns what that one did not. Work that this call cancels is not among them. An
+        awaitable that waits already keeps what it claimed, or raises CancelledError.
         """
-        if self._is_shut:
+        is_first, self._is_drained = not self._is_drained, True
+        try:
+            self._shut()
             await self._stopped()
+        except BaseException:
+            self._is_drained = not is_first
+            raise
+        if not is_first:
             return []
-        self._shut()
-        drained = self._claims.drain()
+        return [self._settled(outcome) for outcome in self._claims.drain()]
+
+    async def abort(self, error: BaseException) -> None:
+        """End it because whatever serves it ends: who waits, and who comes later, gets `error`."""
+        if self._feeding is None or self._loop is not asyncio.get_running_loop():
+            return
+        self._on_failure(error)
+        self._begin_closing()
         await self._stopped()
-        return [self._settled(outcome) for outcome in drained + self._claims.drain()]
 
     # Dispatch
 
@@ -153,6 +181,11 @@ class RolloutCompletions:
         except Exception as error:  # noqa: BLE001 - it is raised again in whoever awaits a completion
             self._on_failure(error)
 
+    def _stop_feeding(self) -> None:
+        feeding = self._feeding
+        if feeding is not None and feeding is not asyncio.current_task() and not feeding.cancelling():
+            feeding.cancel()  # once: a second time would cut its cleaning up short
+
     async def _wait_for_room(self, fed: int) -> int:
         room = len(self._rows) - fed
         if self._max_resident is not None:
@@ -170,10 +203,14 @@ class RolloutCompletions:
         return room
 
     def _on_arrival(self, position: int, result: Any) -> None:
-        self._arrived += 1
-        if self._semaphore is not None:
-            self._semaphore.release()
+        self._free_slots(min(1, self._fed - self._arrived))
         self._hand_over((position, result))
+
+    def _free_slots(self, count: int) -> None:
+        self._arrived += count
+        if self._semaphore is not None:
+            for _ in range(count):
+                self._semaphore.release()
 
     def _hand_over(self, outcome: tuple[int, Any]) -> None:
         """Give an outcome to the first in line whose task still waits, or keep it for whoever asks next."""
@@ -186,10 +223,18 @@ class RolloutCompletions:
 
     def _on_failure(self, error: BaseException) -> None:
         self._error = self._error or error
+        self._stop_feeding()
+        self._free_slots(self._fed - self._arrived)
         for waiter in self._claims.close():
             if not waiter.done():
+                self._is_told = True
                 waiter.set_exception(self._error)
                 waiter.exception()
+
+    def _raise_untold(self) -> None:
+        if self._error is not None and not self._is_told:
+            self._is_told = True
+            raise self._error
 
     async def _claim(self) -> Pair:
         self._check_loop()
@@ -200,6 +245,7 @@ class RolloutCompletions:
             self._room.set()
             return self._pair(outcome[0])
         if self._error is not None:
+            self._is_told = True
             raise self._error
         waiter: asyncio.Future[tuple[int, Any]] = asyncio.get_running_loop().create_future()
         if not self._claims.wait(waiter):
@@ -236,16 +282,19 @@ class RolloutCompletions:
         self._is_shut = True
         for waiter in self._claims.close():
             waiter.cancel()
+        self._begin_closing()
+
+    def _begin_closing(self) -> None:
         if self._feeding is not None and self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._end(self._feeding))
 
     async def _end(self, feeding: asyncio.Task[None]) -> None:
-        feeding.cancel()
-        await asyncio.wait({feeding})
-        await self._session.stop()
-        if self._semaphore is not None:
-            for _ in range(self._fed - self._arrived):
-                self._semaphore.release()
+        self._stop_feeding()
+        try:
+            await asyncio.wait({feeding})
+            await self._session.stop()
+        finally:
+            self._free_slots(self._fed - self._arrived)
 
     async def _stopped(self) -> None:
         if self._closing is not None:

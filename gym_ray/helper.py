@@ -1,8 +1,11 @@
 """`RolloutCollectionHelper`: the calls that training loops make, served by Ray shard actors or in this process."""
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +15,15 @@ from gym_ray import keys
 from gym_ray.actors.backend import DriverHandle, started_driver
 from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
-from gym_ray.background import BackgroundLoop
-from gym_ray.completions import RolloutCompletions
+from gym_ray.background import BackgroundLoop, BlockingIterator
+from gym_ray.completions import Pair, RolloutCompletions
 from gym_ray.config import Executor
 from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.merged import load_deployment
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.latency import DispatchLatencyTracker
 from gym_ray.enrichment.enrich import Payloads
-from gym_ray.errors import ConfigError
+from gym_ray.errors import ConfigError, DriverLostError
 from gym_ray.identity import read_identity
 from gym_ray.meanings import enriched_result, plain_result, typed_result
 from gym_ray.outcomes.failure_record import is_episode_id
@@ -29,6 +32,8 @@ from gym_ray.planning.examples import preprocess_examples
 from gym_ray.planning.given import GivenRow, given_rows
 from gym_ray.recorded_calls import check_recording, named_for_run, recorded
 from gym_ray.sessions import DriverSession
+
+logger = logging.getLogger("gym_ray.helper")
 
 DEFAULT_MAX_IN_FLIGHT: Final = 1024
 """What NeMo Gym's own client allows for each server; more is an argument away."""
@@ -83,7 +88,9 @@ class RolloutCollectionHelper:
         self._stack = AsyncExitStack()
         self._starting = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._calls: weakref.WeakSet[RolloutCompletions] = weakref.WeakSet()
         self._blocking: tuple[BackgroundLoop, RolloutCollectionHelper] | None = None
+        self._blocking_guard = threading.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,19 +99,32 @@ class RolloutCollectionHelper:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel what is in flight and end the actors that this helper started."""
-        self._drivers.clear()
-        self._loop = None
-        await self._stack.aclose()
-        await asyncio.to_thread(self.close)
+        """Cancel what is in flight and end the actors that this helper started.
+
+        Whoever still awaits a completion gets a RuntimeError. The helper may be used again.
+        """
+        try:
+            error = RuntimeError("the helper was closed while this call was under way")
+            await asyncio.gather(*[call.abort(error) for call in list(self._calls)])
+            async with self._starting:
+                self._drivers.clear()
+                self._loop = None
+                await self._stack.aclose()
+        except DriverLostError as lost:
+            logger.info("%s", lost)  # whoever needed it was told; what it held has ended with it
+        finally:
+            await asyncio.to_thread(self.close)
 
     def close(self) -> None:
         """End the actors that blocking calls started; for callers without an event loop."""
-        blocking, self._blocking = self._blocking, None
+        with self._blocking_guard:
+            blocking, self._blocking = self._blocking, None
         if blocking is not None:
             loop, twin = blocking
-            loop.call(twin.aclose())
-            loop.close()
+            try:
+                loop.call(twin.aclose())
+            finally:
+                loop.close()
 
     def preprocess_examples(self, examples: Iterable[Mapping[str, Any]], **options: Any) -> list[dict[str, Any]]:
         """See `gym_ray.preprocess_examples`."""
@@ -227,36 +247,38 @@ class RolloutCollectionHelper:
 
     def run_examples_blocking(
         self, examples: Iterable[Mapping[str, Any]], head_server_config: HeadAddress = None, **arguments: Any
-    ) -> Iterator[tuple[dict[str, Any], Any]]:
+    ) -> BlockingIterator[Pair]:
         """`run_examples` for code without an event loop: yields `(row, result)` in completion order.
 
         Takes the arguments of `run_examples`, except `semaphore`. Actors stay warm until `close`. They are served by a
-        loop of this helper's own, so it works in a notebook too. Closing the generator cancels what is in flight.
+        loop of this helper's own, so it works in a notebook too. A failed `/run` is raised from `next`, and the next
+        one goes on behind it. Closing the iterator cancels what is in flight.
         """
         return self._blocked("run_examples", examples, head_server_config, **arguments)
 
     def run_outcomes_blocking(
         self, examples: Iterable[Mapping[str, Any]], head_server_config: HeadAddress = None, **arguments: Any
-    ) -> Iterator[tuple[dict[str, Any], Any]]:
+    ) -> BlockingIterator[Pair]:
         """`run_outcomes` for code without an event loop; see `run_examples_blocking`."""
         return self._blocked("run_outcomes", examples, head_server_config, **arguments)
 
-    def _blocked(self, call: str, *args: Any, **arguments: Any) -> Iterator[tuple[dict[str, Any], Any]]:
+    def _blocked(self, call: str, *args: Any, **arguments: Any) -> BlockingIterator[Pair]:
         if "semaphore" in arguments:
             raise ConfigError("semaphore: belongs to an event loop, which a blocking call has none of")
-        if self._blocking is None:
-            twin = RolloutCollectionHelper(
-                executor=self._executor,
-                shards=self._shards,
-                max_in_flight=self._max_in_flight,
-                deployment=self._given,
-                reuse_server_client=self._reuses,
-                ray_address=self._ray_address,
-            )
-            self._blocking = BackgroundLoop(), twin
-        loop, twin = self._blocking
+        with self._blocking_guard:
+            if self._blocking is None:
+                twin = RolloutCollectionHelper(
+                    executor=self._executor,
+                    shards=self._shards,
+                    max_in_flight=self._max_in_flight,
+                    deployment=self._given,
+                    reuse_server_client=self._reuses,
+                    ray_address=self._ray_address,
+                )
+                self._blocking = BackgroundLoop(), twin
+            loop, twin = self._blocking
         completions: RolloutCompletions = getattr(twin, call)(*args, **arguments)  # refuses wrong rows at once
-        return _closing(loop, completions)
+        return BlockingIterator(loop, completions)
 
     def run_outcomes(
         self,
@@ -332,10 +354,16 @@ class RolloutCollectionHelper:
         async def driver() -> DriverHandle:
             return await self._driver(servers, capture_dir)
 
-        session = DriverSession(driver, spec, [given.line for given in rows], meaning, planned)
-        return RolloutCompletions(
+        session = DriverSession(driver, spec, [given.line for given in rows], meaning, planned, self._give_up)
+        completions = RolloutCompletions(
             [given.row for given in rows], session, max_resident=max_resident_tasks, semaphore=semaphore
         )
+        self._calls.add(completions)
+        return completions
+
+    def _give_up(self, driver: DriverHandle) -> None:
+        """Have the next call start another driver; what this one has left is closed with the helper."""
+        self._drivers = {key: held for key, held in self._drivers.items() if held is not driver}
 
     async def _driver(self, servers: tuple[Any, ...], capture_dir: str | None) -> DriverHandle:
         """The warm driver for these servers; the first call starts it."""
@@ -378,13 +406,6 @@ def _tracked(meaning: Meaning, tracker: DispatchLatencyTracker | None) -> Meanin
         return meaning(position, delivery)
 
     return tracked
-
-
-def _closing(loop: BackgroundLoop, completions: RolloutCompletions) -> Iterator[tuple[dict[str, Any], Any]]:
-    try:
-        yield from loop.iterate(completions)
-    finally:
-        loop.call(completions.aclose())
 
 
 def _address(head: HeadAddress) -> str | None:

@@ -28,7 +28,7 @@ def plain_result(delivery: Delivery, identity: RowIdentity, *, routes: bool) -> 
     if delivery.header.kind == OutcomeKind.RESULT:
         try:
             return strictly_decoded(delivery.record)
-        except ValueError:
+        except (ValueError, RecursionError):  # nested deeper than a decoder goes
             reply = Answered(200, delivery.record, "")
             record = judge(identity, delivery.header.attempt, _NOBODY, reply, delivery.header.run).record
     else:

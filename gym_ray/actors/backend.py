@@ -1,5 +1,7 @@
 """Where a driver runs: in Ray actors, or in this process. The rest of gym_ray sees only `DriverHandle`."""
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal, Protocol
@@ -8,6 +10,7 @@ from gym_ray.actors.local import local_driver
 from gym_ray.actors.run import RunView
 from gym_ray.actors.spec import DriverSpec, RunSpec
 from gym_ray.dispatch.deliveries import Delivery
+from gym_ray.errors import ClusterError
 
 
 class DriverHandle(Protocol):
@@ -32,6 +35,26 @@ class DriverHandle(Protocol):
     async def forget(self, run_id: str) -> None: ...
 
     async def scale(self, shards: int) -> None: ...
+
+
+async def open_run(driver: DriverHandle, spec: RunSpec, lines: list[bytes]) -> None:
+    """Have a driver open a run; if this is cancelled the run is forgotten, however far it had come.
+
+    Raises: as `Driver.open_run`.
+    """
+    opening = asyncio.ensure_future(driver.open_run(spec, lines))
+
+    async def undo() -> None:
+        await asyncio.wait({opening})
+        if not opening.cancelled() and opening.exception() is None:
+            await driver.forget(spec.run_id)
+
+    try:
+        await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        with contextlib.suppress(ClusterError):
+            await asyncio.shield(asyncio.ensure_future(undo()))
+        raise
 
 
 @asynccontextmanager

@@ -110,6 +110,7 @@ class Dispatcher:
             self._gates.give(header.server, self._clock())
             if (run := self._runs.get(header.run)) is not None:
                 run.give_back(header.number, started=False)
+                self._ends.consider(run)
 
     async def take(self, link: ShardLink, answer: StepAnswer) -> None:
         self._gates.observe(answer.signals, self._clock())
@@ -194,7 +195,10 @@ class Dispatcher:
             try:
                 await self._in_thread(run.held.files.append, batch, ended)
             except Exception as error:  # noqa: BLE001 - whatever stops the records ends the run, and is told to its caller
+                for header, _ in items:
+                    run.give_back(header.number, started=True)  # no record of it is certain, so it stays owed
                 self._ends.fail(run, error)
+                self._ends.consider(run)
                 return
         for header, record in items:
             run.settle(header, record)

@@ -23,10 +23,13 @@ from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.ledger import State
 from gym_ray.environment.client import EnvironmentClient
 from gym_ray.environment.load import sample_load
+from gym_ray.errors import DriverLostError, RunFolderError
 from gym_ray.observe.tally import InFlight
 
 logger = logging.getLogger("gym_ray.driver")
 
+LET_GO_S = 30.0
+"""So long a run that is given up waits for its last lease; a shard that does not answer is dead long before."""
 SAMPLE_EVERY_S = 30.0
 """Between looks at how busy the servers of a run are. Source: protocol §1.8."""
 MAX_STRAGGLERS = 5
@@ -51,6 +54,7 @@ class Driver:
         self._clock = clock
         self._runs: dict[str, Run] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
         self._files = ThreadPoolExecutor(1, thread_name_prefix="gym_ray-files")
         self._client = EnvironmentClient(retry_requests=True)
         gates = ServerGates(self._servers, spec.cap, spec.server_caps)
@@ -70,13 +74,18 @@ class Driver:
         await self._pool.start(self._shards)
 
     async def aclose(self) -> None:
-        """Cancel everything that runs, close the shards, and let go of the files."""
+        """Cancel everything that runs, tell its callers, close the shards, and let go of the files."""
+        self._is_closed = True
+        for run in self._runs.values():
+            if run.phase not in (Phase.DONE, Phase.FAILED):
+                self.fail(run, DriverLostError("the driver was closed while the run went on"))
+            run.lease_ended.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._pool.aclose()
         for run in list(self._runs.values()):
-            await self.forget(run.spec.run_id)
+            await self._drop(run)
         await self._client.aclose()
         self._files.shutdown()
 
@@ -93,8 +102,11 @@ class Driver:
 
         Raises:
             RoutingError: a row names no server that this driver knows.
-            RunFolderError, RecordingError: the files cannot be used.
+            RunFolderError, RecordingError: the files cannot be used, or the run is open already.
+            DriverLostError: the driver is closed.
         """
+        if self._is_closed:
+            raise DriverLostError("the driver is closed")
         if self._pool.is_abandoned:  # every shard has died in an earlier run
             await self.start()
         servers = self._servers
@@ -103,8 +115,15 @@ class Driver:
         else:
             held = await self._in_thread(open_run, spec, servers, lines)
         run = Run(spec, held, servers, self._spec.cap, self._clock())
+        if spec.run_id in self._runs:
+            await self._in_thread(held.close)
+            raise RunFolderError(f"run {spec.run_id} is open already")
         self._runs[spec.run_id] = run
-        await self._upkeep.publish(run)
+        try:
+            await self._upkeep.publish(run)
+        except BaseException:
+            await self.forget(spec.run_id)
+            raise
         self.consider(run)
         self._pool.wake()
         if not self._upkeep.is_running:
@@ -171,19 +190,44 @@ class Driver:
         self.consider(run)
 
     async def forget(self, run_id: str) -> None:
-        """Drop a run: cancel what is in flight and close its files."""
-        run = self._runs.pop(run_id, None)
-        if run is not None:
-            self._cancel(run)
+        """Cancel what is in flight of a run, write what that leaves, and close its files; it is over then.
+
+        Goes on if whoever waits for it is cancelled: its number in a shard must not outlive it.
+        """
+        run = self._runs.get(run_id)
+        if run is None:
+            return
+        if run.forgetting is None:
+            run.forgetting = self._track(self._forget(run))
+        await asyncio.shield(run.forgetting)
+
+    async def _forget(self, run: Run) -> None:
+        self._cancel(run)
+        if run.concluding is not None:
+            run.concluding.cancel()
+            await asyncio.wait({run.concluding})
+        try:
+            async with asyncio.timeout(LET_GO_S):
+                while run.ledger.count(State.LEASED) and not self._is_closed:
+                    run.lease_ended.clear()
+                    await run.lease_ended.wait()
+        except TimeoutError:
+            logger.error("run %s: %d rollouts are still leased", run.spec.run_id, run.ledger.count(State.LEASED))
+        await self._drop(run)
+
+    async def _drop(self, run: Run) -> None:
+        if self._runs.pop(run.spec.run_id, None) is not None:
+            self._pool.forget_run(run.spec.run_id)
             await self._in_thread(run.held.close)
 
     # Ending a run; see `dispatcher.Ends`
 
     def consider(self, run: Run) -> None:
         """Conclude a run if nothing of it is left to do."""
-        if run.phase is Phase.DISPATCHING and run.is_dispatched:
+        run.lease_ended.set()
+        if run.phase is Phase.DISPATCHING and run.is_dispatched and run.forgetting is None:
             run.enter(Phase.MERGING)
-            self._own(self._conclude, run)
+            run.concluding = self._own(self._conclude, run)
 
     async def _conclude(self, run: Run) -> None:
         try:
@@ -200,6 +244,13 @@ class Driver:
         run.error = error
         self._cancel(run)
         run.enter(Phase.FAILED)
+        self._own(self._publish_failure, run)
+
+    async def _publish_failure(self, run: Run) -> None:
+        try:
+            await self._upkeep.publish(run)
+        except Exception as error:  # noqa: BLE001 - the caller is told why the run fails, which may well be the same
+            logger.warning("the status of run %s cannot be written: %s", run.spec.run_id, error)
 
     def _cancel(self, run: Run) -> None:
         """Lease nothing more of a run, and have the shards that hold some of it let go."""
@@ -236,10 +287,14 @@ class Driver:
         except TimeoutError:
             return
 
-    def _own(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        task = asyncio.get_running_loop().create_task(self._guard(work, *args))
+    def _own(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> asyncio.Task[None]:
+        return self._track(self._guard(work, *args))
+
+    def _track(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _guard(self, work: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
         try:

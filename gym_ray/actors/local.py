@@ -16,8 +16,8 @@ async def local_driver(spec: DriverSpec) -> AsyncIterator[Driver]:
         return Shard(spec.shard)
 
     driver = Driver(spec, spawn)
-    await driver.start()
     try:
+        await driver.start()
         yield driver
     finally:
         await driver.aclose()

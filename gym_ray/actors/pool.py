@@ -68,6 +68,7 @@ class _Keeper:
     placed: asyncio.Future[None]
     task: asyncio.Task[None] | None = None
     link: ShardLink | None = None
+    is_spawning: bool = False
     is_leaving: bool = False
 
 
@@ -165,6 +166,13 @@ class ShardPool:
             link.drained.append(run_id)
         self.wake()
 
+    def forget_run(self, run_id: str) -> None:
+        """Have no order of it reach a shard any more: the next run may have the same id."""
+        for link in self._links:
+            link.cancelled = [each for each in link.cancelled if each != run_id]
+            link.drained = [each for each in link.drained if each != run_id]
+            link.cancels = [each for each in link.cancels if each[0] != run_id]
+
     def cancel(self, run_id: str, numbers: Iterable[int]) -> None:
         """Cancel single rollouts wherever they are."""
         wanted = {(run_id, number) for number in numbers}
@@ -204,9 +212,10 @@ class ShardPool:
     def _retire(self, keeper: _Keeper) -> None:
         keeper.is_leaving = True
         if keeper.link is None:
-            assert keeper.task is not None
-            keeper.task.cancel()
-            return
+            if keeper.is_spawning:
+                assert keeper.task is not None
+                keeper.task.cancel()
+            return  # what a dead shard held is still being settled
         keeper.link.is_retiring = True
         self._divide()
         keeper.link.drained += {run_id for run_id, _ in keeper.link.leases}
@@ -230,8 +239,9 @@ class ShardPool:
     async def _keep_filled(self, keeper: _Keeper) -> Exception | None:
         """Serve one process after the other; returns why no other follows, None if none is wanted."""
         deaths = 0
-        while True:
+        while not keeper.is_leaving:
             born = self._clock()
+            keeper.is_spawning = True
             try:
                 handle = await self._spawn(keeper.slot)
             except ShardDied as error:
@@ -246,16 +256,20 @@ class ShardPool:
             except Exception as error:  # noqa: BLE001 - it is told to whoever waits for the start
                 return error
             else:
+                keeper.is_spawning = False
                 lost = await self._live(keeper, handle)
-                if lost is None or keeper.is_leaving:
+                if lost is None:
                     return None
                 reason = lost
+            finally:
+                keeper.is_spawning = False
             deaths = 1 if self._clock() - born > FORGIVEN_AFTER_S else deaths + 1
             if deaths > MAX_RESTARTS:
                 logger.warning(
                     "shard %d is given up after %d restarts; %d remain", keeper.slot, MAX_RESTARTS, self.wanted - 1
                 )
                 return ShardLostError(f"every shard died; the last one: {reason}")
+        return None
 
     async def _live(self, keeper: _Keeper, handle: ShardHandle) -> ShardDied | None:
         """Serve a shard until it has retired or died; returns what it died of."""

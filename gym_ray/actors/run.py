@@ -60,6 +60,8 @@ class RunView:
     """Present once the phase is `DONE`."""
     error: BaseException | None = None
     """Present once the phase is `FAILED`: why nothing more will happen."""
+    was_stopped: bool = False
+    """True if somebody has asked to start nothing more."""
     notices: tuple[str, ...] = ()
     """What the driver and its shards have to tell a person, once each."""
 
@@ -103,6 +105,10 @@ class Run:
         self._let_go: set[int] = set()
         self.changed = asyncio.Event()
         """Set when deliveries arrive or the phase changes; whoever waits clears it."""
+        self.lease_ended = asyncio.Event()
+        """Set whenever one may have; whoever waits clears it."""
+        self.concluding: asyncio.Task[None] | None = None
+        self.forgetting: asyncio.Task[None] | None = None
         self._unstarted: list[tuple[int, str]] = []
         self.made_progress = False
         """True once an outcome came that is more than an interruption."""
@@ -359,4 +365,5 @@ class Run:
 
     def view(self, now: float) -> RunView:
         """A snapshot for the caller."""
-        return RunView(self.phase, self.tally.snapshot(now), self.report, self.error)
+        was_stopped = self.is_stopped or self.is_draining
+        return RunView(self.phase, self.tally.snapshot(now), self.report, self.error, was_stopped)

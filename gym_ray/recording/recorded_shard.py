@@ -3,6 +3,7 @@
 Source: protocol §7.1 (layout), §7.5 (nothing is recorded twice), §7.7.3 (the plan is the shard's own input).
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,10 +55,20 @@ def recorded_run_id(paths: RunPaths) -> str | None:
     """The run that a shard belongs to already; None if there is no such shard.
 
     Raises:
-        RunFolderError: its manifest cannot be used.
+        RunFolderError: its manifest or its plan cannot be used.
     """
     found = find_run(paths)
-    return None if found is None or found.manifest is None else found.manifest.run_id
+    if found is not None and found.manifest is not None:
+        return found.manifest.run_id
+    plan = paths.shard(0).materialized
+    if not plan.exists():
+        return None
+    with plan.open("rb") as lines:  # planned by a call that has not begun
+        first = lines.readline()
+    try:
+        return str(json.loads(first)[keys.RUN_ID]) if first else None
+    except (ValueError, TypeError, KeyError):
+        raise RunFolderError(f"{plan}: line 1 names no run ({keys.RUN_ID}): choose another record_shard") from None
 
 
 def plan_shard(paths: RunPaths, lines: Sequence[bytes]) -> RecordedShard:
