@@ -213,6 +213,8 @@ class Driver:
                     await run.lease_ended.wait()
         except TimeoutError:
             logger.error("run %s: %d rollouts are still leased", run.spec.run_id, run.ledger.count(State.LEASED))
+        if run.error is not None:
+            await self._publish_failure(run)  # again, with what has come since
         await self._drop(run)
 
     async def _drop(self, run: Run) -> None:
