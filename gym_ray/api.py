@@ -23,6 +23,7 @@ from gym_ray.errors import ClusterError, ConfigError, DriverLostError, Incomplet
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 from gym_ray.preparing import Rows, prepare, visible_folder
+from gym_ray.recording.run_files import withdraw_plan
 
 logger = logging.getLogger("gym_ray.run")
 
@@ -277,7 +278,12 @@ class RolloutRunner:
         for warning in prepared.warnings:
             logger.warning("%s", warning)
         spec = replace(prepared.spec, deliver=deliver)
-        driver = await self._started_driver()
+        try:
+            driver = await self._started_driver()
+        except BaseException:
+            if prepared.begins and spec.paths is not None:
+                withdraw_plan(spec.paths)  # nothing has run, and the corrected command shall find an empty place
+            raise
         log = spec.paths.attempts if spec.paths is not None else None
         log_start = log.stat().st_size if log is not None and log.exists() else 0
         try:

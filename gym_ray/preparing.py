@@ -32,15 +32,16 @@ from gym_ray.planning.shaping import Shaping
 from gym_ray.planning.writing import PlanWriter
 from gym_ray.recording.atomic import write_atomically
 from gym_ray.recording.folder_token import remove_token, write_token
-from gym_ray.recording.found import FoundRun, find_run, is_unfinished_plan
+from gym_ray.recording.found import FoundRun, find_run
 from gym_ray.recording.manifest import Identity, write_manifests
-from gym_ray.recording.run_files import make_room, record_files
+from gym_ray.recording.run_files import is_unfinished_plan, make_room, record_files
 from gym_ray.recording.run_lock import RunLock
 from gym_ray.rows.memory import Dataset, rows_of, rows_of_async
 from gym_ray.rows.reading import read_rows
 
 logger = logging.getLogger("gym_ray.run")
 
+_PATH_SETTINGS = {"input_jsonl_fpath", "output_jsonl_fpath", "prompt_config", "deployment"}
 _ONE_TIME_SETTINGS = {"fresh", "resume_from_cache", "extend", "only"}
 
 Rows = Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]] | Dataset
@@ -53,6 +54,8 @@ class Prepared:
     spec: RunSpec
     lines: list[bytes]
     warnings: tuple[str, ...]
+    begins: bool = False
+    """True if its plan was written just now."""
 
 
 async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows: Rows | None) -> Prepared:
@@ -74,6 +77,13 @@ async def prepare(config: RolloutCollectionConfig, deployment: Deployment, rows:
     if config.extend and (found is None or found.is_foreign):
         raise ConfigError(f"extend: {paths.directory} holds no run named {paths.stem!r} that gym_ray has made")
     return await (preparation.begun(paths) if found is None else preparation.continued(found))
+
+
+def _absolute(name: str | list[str]) -> str | list[str]:
+    """Good from every folder; a URI is that already."""
+    if isinstance(name, list):
+        return [str(_absolute(each)) for each in name]
+    return name if "://" in name else str(Path(name).expanduser().absolute())
 
 
 def _refuse_own_records(config: RolloutCollectionConfig, paths: RunPaths) -> None:
@@ -152,7 +162,7 @@ class _Preparation:
             summary = await asyncio.to_thread(writer.publish, make, announce)
         command = await asyncio.to_thread(self._write_settings, paths)
         spec = replace(spec, identity=self._identity(summary), resume_command=command)
-        return Prepared(spec, [], summary.warnings)
+        return Prepared(spec, [], summary.warnings, begins=True)
 
     async def continued(self, found: FoundRun) -> Prepared:
         """The plan is made again to know that it is the one in the folder; another collector's is taken as it is."""
@@ -185,6 +195,7 @@ class _Preparation:
     def _write_settings(self, paths: RunPaths) -> str | None:
         """Keep the settings beside the run, without credentials; returns the command that continues it with them."""
         settings = self.config.model_dump(mode="json", exclude_defaults=True, exclude=_ONE_TIME_SETTINGS)
+        settings |= {name: _absolute(settings[name]) for name in _PATH_SETTINGS & settings.keys()}
         text = yaml.safe_dump(mask_secrets(settings), sort_keys=False, allow_unicode=True)
         write_atomically(paths.resolved_config, [text.encode()])
         if self.rows is not None:

@@ -46,10 +46,15 @@ class ShardActor:
     def __init__(self, spec: ShardSpec) -> None:
         self._notices = Notices.install()
         _collect_garbage_rarely()
-        self._shard = Shard(spec)
+        self._spec = spec
 
     async def ready(self) -> str:
-        """Answer, as a sign that the process runs, with the id of its node."""
+        """Begin to serve, and answer with the id of its node.
+
+        Raises:
+            ConfigError: see `Shard`; a constructor that raises would look like a dead process.
+        """
+        self._shard = Shard(self._spec)
         return str(ray.get_runtime_context().get_node_id())
 
     async def step(self, request: StepRequest) -> StepAnswer:
@@ -168,6 +173,8 @@ async def _call(ref: Awaitable[T]) -> T:
     """
     try:
         return await ref
+    except RayTaskError as error:
+        raise error.cause from None
     except RayActorError as error:
         raise ShardDied(str(error).splitlines()[0]) from None
 
@@ -271,7 +278,10 @@ async def remote_driver(spec: DriverSpec) -> AsyncIterator[RemoteDriver]:
 
 
 async def _shielded_start(actor: Any) -> None:
-    await actor.start.remote()
+    try:
+        await actor.start.remote()
+    except RayTaskError as error:
+        raise error.cause from None  # the error itself, without the remote traceback around its message
 
 
 def _actor(plain: type, **options: Any) -> Any:

@@ -78,16 +78,20 @@ class Run:
         by_server = Counter(plan.server(number) for number in range(len(plan)))
         names = [server.name for server in servers]
         self.tally = Tally({name: by_server[i] for i, name in enumerate(names) if by_server[i]}, cap, now)
+        self.notes: list[str] = []
+        """What the report shall say beside the numbers."""
         self.scores = Scores()
         self.timing = RunTimingReport(spec.rollout_timeout_s) if spec.rollout_timeout_s is not None else None
-        self._agents = AgentCounts(map(plan.agent, range(len(plan))) if spec.paths is not None else ())
+        self._agents = AgentCounts(map(self._agent_name, range(len(plan))) if spec.paths is not None else ())
         if held.history is not None and spec.resume is not None:
             restore(held.history, spec.resume, spec.max_attempts, plan, self.ledger, self.tally, names)
+            if spec.resume.only and not self.ledger.leasable:
+                self.notes.append(f"no rollout is what --only asks for: {', '.join(spec.resume.only)}")
             for number in filter(held.history.has_result, range(len(plan))):
                 self._score(number, held.history.reward(number), masked=held.history.is_masked(number))
             for number in range(len(plan)):
                 if (state := self.ledger.state(number)) in (State.RESULT, State.FAILURE):
-                    self._agents.add(plan.agent(number), is_result=state is State.RESULT)
+                    self._agents.add(self._agent_name(number), is_result=state is State.RESULT)
         if isinstance(plan, MemoryPlan):
             for number in range(len(plan)):
                 self.ledger.use_attempts(number, plan.attempt(number))
@@ -112,8 +116,6 @@ class Run:
         self._unstarted: list[tuple[int, str]] = []
         self.made_progress = False
         """True once an outcome came that is more than an interruption."""
-        self.notes: list[str] = []
-        """What the report shall say beside the numbers."""
 
     @property
     def wants_dispatch(self) -> bool:
@@ -162,6 +164,10 @@ class Run:
     @property
     def _is_held_up(self) -> bool:
         return self.spec.deliver and self.deliveries.is_full
+
+    def _agent_name(self, number: int) -> str:
+        """The agent of a rollout; a materialized task names only its environment server."""
+        return self.plan.agent(number) or self.server_name(number)
 
     def server_name(self, number: int) -> str:
         """The environment server of a rollout."""
@@ -253,7 +259,7 @@ class Run:
             elif header.latency_ms >= 1000 * self.spec.rollout_timeout_s:
                 self.timing.add_timed_out()
         if self.spec.paths is not None and kind is not OutcomeKind.OMITTED:
-            self._agents.add(self.plan.agent(header.number), is_result=kind is OutcomeKind.RESULT)
+            self._agents.add(self._agent_name(header.number), is_result=kind is OutcomeKind.RESULT)
         if kind is OutcomeKind.RESULT and not self.spec.is_plain:
             self._score(header.number, header.reward, masked=header.masked)
         if kind is OutcomeKind.RESULT:
@@ -360,6 +366,7 @@ class Run:
             remaining=progress.owed,
             failures_by_kind=progress.failures_by_class,
             by_agent=self._agents.by_agent(),
+            aggregation=None if self.report is None else self.report.aggregation,
             shards=shards,
         )
 

@@ -67,5 +67,5 @@ def extend(
         settings = load_settings(config, overrides, flags)
         if settings.output_jsonl_fpath is None:
             raise typer.BadParameter("name the output path that the run was given", param_hint="--output")
-        code = run_job(settings, display, out, json_output=json_output)
+        code = run_job(settings, display, out, json_output=json_output, is_example=False)
     raise typer.Exit(code)

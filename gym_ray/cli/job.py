@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
@@ -18,12 +19,16 @@ from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
 
 
-def run_job(settings: RolloutCollectionConfig, display: str, out: TextIO, *, json_output: bool) -> int:
-    """Run it, write the report, and return the exit code."""
+def run_job(
+    settings: RolloutCollectionConfig, display: str, out: TextIO, *, json_output: bool, is_example: bool
+) -> int:
+    """Run it, write the report, and return the exit code; `is_example` if the bundled deployment ends with it."""
     ended, received = _collect(settings, display)
     if isinstance(ended, signal.Signals):
         tell(f"stopped; every record so far is in {Path(settings.output_jsonl_fpath or '').parent}; --resume goes on")
         return exit_code(ended)
+    if is_example and ended.resume_command is not None:
+        ended = replace(ended, resume_command=f"{ended.resume_command} --example")
     lines = [json.dumps(ended.to_dict())] if json_output else ended.lines()
     out.writelines(f"{line}\n" for line in lines)
     is_cut = received in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) and not ended.is_complete

@@ -166,7 +166,7 @@ def run(
                 arguments += ["--output", settings.output_jsonl_fpath]
             code = run_detached(arguments, settings.output_jsonl_fpath)
         else:
-            code = run_job(settings, display, out, json_output=json_output)
+            code = run_job(settings, display, out, json_output=json_output, is_example=example)
     raise typer.Exit(code)
 
 

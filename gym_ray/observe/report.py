@@ -60,6 +60,14 @@ class RunReport:
             return INCOMPLETE
         return AGGREGATION_FAILED if self.unaggregated else COMPLETE
 
+    @property
+    def aggregation(self) -> dict[str, Any] | None:
+        """How many servers aggregated, and which did not; None if none was asked."""
+        if not self.metrics:
+            return None
+        missing = self.unaggregated
+        return {"aggregated": len(self.metrics) - len(missing), "unaggregated": list(missing)}
+
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values."""
         progress = self.progress

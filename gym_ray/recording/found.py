@@ -7,7 +7,7 @@ from itertools import count
 from gym_ray.errors import RunFolderError
 from gym_ray.paths import RunPaths
 from gym_ray.recording.manifest import ShardManifest, read_manifest
-from gym_ray.recording.run_files import existing_files, record_files
+from gym_ray.recording.run_files import existing_files, is_unfinished_plan, record_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,6 @@ def find_run(paths: RunPaths) -> FoundRun | None:
             f"{files[0]}: belongs to a run of which neither plan nor records are left: pass --fresh to move it aside"
         )
     return None
-
-
-def is_unfinished_plan(paths: RunPaths) -> bool:
-    """True if nothing is there but parts of a plan that was killed while its files got their names: nothing has run."""
-    ends = ("_materialized_inputs.jsonl", "_manifest.json", "_task_selection.json", "_resolved_config.yaml")
-    files = existing_files(paths)
-    return bool(files) and all(path.name.endswith(ends) for path in files)
 
 
 def _planned_shards(paths: RunPaths) -> int:

@@ -85,6 +85,20 @@ def _refuse_clash(paths: RunPaths) -> None:
         )
 
 
+def withdraw_plan(paths: RunPaths) -> None:
+    """Remove the plan of a run that could not begin; one of which there are records stays."""
+    if is_unfinished_plan(paths):
+        for path in existing_files(paths):
+            path.unlink(missing_ok=True)
+
+
+def is_unfinished_plan(paths: RunPaths) -> bool:
+    """True if nothing is there but a plan, or parts of one: nothing has run."""
+    ends = ("_materialized_inputs.jsonl", "_manifest.json", "_task_selection.json", "_resolved_config.yaml")
+    files = existing_files(paths)
+    return bool(files) and all(path.name.endswith(ends) for path in files)
+
+
 def refuse_earlier_run(paths: RunPaths) -> None:
     """Accept only an output that no run has used.
 
@@ -96,7 +110,7 @@ def refuse_earlier_run(paths: RunPaths) -> None:
         more = f" and {len(files) - _MAX_NAMED} more" if len(files) > _MAX_NAMED else ""
         raise RunFolderError(
             f"{paths.directory} already holds a run named {paths.stem!r} ({named}{more}): "
-            "pass --fresh to move it aside, or choose another --output"
+            "--resume continues it, --fresh moves it aside; or choose another --output"
         )
 
 

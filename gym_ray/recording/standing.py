@@ -95,10 +95,11 @@ def counted_status(found: FoundRun, state: RunState) -> RunStatus:
     plan = PlanFiles.open(found.paths, found.shards, lambda _: 0)
     try:
         history = History.read(map(plan.key, range(len(plan))), record_files(found.paths), passes_over_cuts=True)
-        agents = AgentCounts(map(plan.agent, range(len(plan))))
+        names = [plan.agent(number) or plan.server_stamp(number) for number in range(len(plan))]
+        agents = AgentCounts(names)
         for number in range(len(plan)):
             if history.has_result(number) or history.has_failure(number):
-                agents.add(plan.agent(number), is_result=history.has_result(number))
+                agents.add(names[number], is_result=history.has_result(number))
     finally:
         plan.close()
     planned = range(len(history))

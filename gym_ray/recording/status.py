@@ -77,7 +77,7 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     failures_by_kind: dict[str, int] = {}
     by_agent: dict[str, AgentStatus] = {}
     aggregation: dict[str, Any] | None = None
-    """What may be said of it: types and HTTP statuses of errors, never their texts."""
+    """`{"aggregated": 2, "unaggregated": [NAME]}`, in environment servers; None before."""
     shards: int = 0
     """Shard actors that take work."""
     schema_version: int = SCHEMA_VERSION

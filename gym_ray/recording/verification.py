@@ -81,7 +81,8 @@ class Verification:
         yield f"{self.directory}: run {self.run_id or 'without a manifest'} named {self.stem}, {self.shards} shards"
         yield f"  {self.equation}"
         if self.interrupted:
-            yield f"  {self.interrupted} of those owed were handed out and lost with their process"
+            what = "were lost with their process" if self.holder is None else "are in flight, or their process has died"
+            yield f"  {self.interrupted} of those owed {what}"
         if self.duplicates:
             yield f"  {self.duplicates} results lost to a later attempt of the same rollout and do not count"
         if self.holder is not None:

@@ -304,3 +304,30 @@ def test_a_time_limit_is_told_with_the_load_of_the_servers(tmp_path: Path) -> No
     assert "time limit of a rollout: 0.5 s;" in ended.out
     assert "servers, 1 samples: waiting" in ended.out
     assert "limit of 0.5 s for each rollout" in ended.err
+
+
+def test_a_run_that_cannot_begin_leaves_an_empty_place(served: ExampleDeployment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    args = ("run", "-i", both(tmp_path, 2), "-o", out / "r.jsonl", "--head", served.head_address, "--executor", "local")
+    refused = gym_ray(*args, "--concurrency", "99999999")
+    assert refused.code == 2
+    assert "open files" in refused.err
+    assert not [path for path in out.iterdir() if not path.name.startswith(".")]
+    assert gym_ray(*args).code == 0
+
+
+def test_the_command_that_continues_works_from_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    both(tmp_path / "work", 4)
+    monkeypatch.chdir(tmp_path / "work")
+    # Half of the rollouts fail in a way that another attempt may mend
+    args = ("run", "--example", "--executor", "local", "-i", "rows.jsonl", "-o", "out/r.jsonl", "--fail", "500=50%")
+    ended = gym_ray(*args, "--json")
+    assert ended.code == 3
+    command = json.loads(ended.out)["resume_command"].split()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = gym_ray(*command[1:], "--executor", "local", "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["coverage"]["results"] == 8
+    assert not list((tmp_path / "elsewhere").iterdir())

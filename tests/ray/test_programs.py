@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gym_ray.example import ExampleDeployment, LedgerOptions, Profile, example_in_thread, example_rows
+from tests.cli.program import gym_ray
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -113,3 +115,25 @@ asyncio.run(main())
     assert "Ray has not placed" in out
     assert "refused: Ray could not place" in out
     assert "the cluster has 0 free" in out
+
+
+def test_a_cluster_that_is_not_there_is_named_at_once(environment: dict[str, str], tmp_path: Path) -> None:
+    with socket.socket() as closed:  # bound and not listening: nobody else can have it meanwhile
+        closed.bind(("127.0.0.1", 0))
+        env = {**environment, "RAY_ADDRESS": f"127.0.0.1:{closed.getsockname()[1]}"}
+        ended = gym_ray("run", "--example", "--limit", "2", "-o", tmp_path / "out" / "r.jsonl", env=env)
+    assert ended.code == 1
+    assert "cannot be reached" in ended.err
+    assert "Traceback" not in ended.err
+    assert not list((tmp_path / "out").glob("r*"))
+
+
+def test_a_cap_that_the_machine_does_not_allow_is_refused_by_its_name(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    args = ("run", "--example", "--limit", "2", "-o", tmp_path / "r.jsonl", "--concurrency", "99999999")
+    ended = gym_ray(*args, env=environment)
+    assert ended.code == 2, ended.err
+    assert "open files" in ended.err
+    assert "Traceback" not in ended.err
+    assert not list(tmp_path.glob("r*"))
