@@ -70,6 +70,11 @@ class RolloutRunner:
     """
 
     def __init__(self, config: RolloutCollectionConfig, *, deployment: Deployment | None = None) -> None:
+        """Nothing is read or started before it is entered.
+
+        Args:
+            deployment: what serves, as `load_deployment` returns it; default: what `config` names.
+        """
         self.config = config
         self._deployment = deployment
         self._driver: DriverHandle | None = None
@@ -329,7 +334,10 @@ class RolloutRunner:
 
 
 def run(config: RolloutCollectionConfig) -> RunReport:
-    """Run the whole job of a config and wait for it; see `RolloutRunner.collect`."""
+    """Run the whole job of a config and wait for it, without an event loop of your own.
+
+    Raises: as `RolloutRunner` when it is entered, and as its `collect`.
+    """
 
     async def main() -> RunReport:
         async with RolloutRunner(config) as runner:

@@ -34,6 +34,7 @@ logger = logging.getLogger("gym_ray.cli")
 app = typer.Typer(
     name="gym-ray",
     help="Distributed rollouts on Ray for NeMo Gym environment servers.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -77,7 +77,7 @@ def facts(progress: Progress) -> Iterator[str]:
     yield f"elapsed {seconds(progress.elapsed_s)}"
     if progress.owed == 0:
         yield "merging and aggregating"
-    elif progress.oldest:
+    elif progress.oldest and progress.oldest[0].age_s >= STRAGGLER_AGE_S:
         first = progress.oldest[0]
         name = f"task {first.task_index}, rollout {first.rollout_index}"
         yield f"waiting for {name} on {printable(first.server)} since {seconds(first.age_s)}"

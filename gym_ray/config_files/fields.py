@@ -13,11 +13,13 @@ FLAGS: Final = {
     "num_samples_in_parallel": "--concurrency",
     "output_jsonl_fpath": "--output",
     "ray_address": "--address",
+    "record_format": "--format",
+    "resume_from_cache": "--resume",
 } | {
     field: "--" + field.replace("_", "-")
     for field in (
         "deployment", "disable_aggregation", "exclude_task_id", "executor", "fresh", "head", "interleave_repeats",
-        "limit", "num_repeats", "prompt_config", "sample", "seed", "shards", "task_id",
+        "limit", "min_coverage", "num_repeats", "only", "prompt_config", "sample", "seed", "shards", "task_id",
     )
 }  # fmt: skip
 """The flags of the command line; every other setting is typed as an override."""

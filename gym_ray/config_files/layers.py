@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gym_ray.config_files.fields import FIELDS
+from gym_ray.config_files.fields import FIELDS, FLAGS
 from gym_ray.config_files.overrides import Override
 from gym_ray.deployment.instances import SERVER_TYPES
 from gym_ray.deployment.reserved import POLICY_KEYS, RESERVED_KEYS
@@ -121,7 +121,9 @@ class Layers:
 
 def unknown(origin: str, path: str) -> str:
     """The line about a setting that does not exist."""
-    near = near_name(path.partition(".")[0], FIELDS)
+    name = path.partition(".")[0]
+    meant = {flag.removeprefix("--").replace("-", "_"): field for field, flag in FLAGS.items()}
+    near = meant.get(name) or near_name(name, FIELDS)
     return f"{origin}: {path}  no such setting  " + (
         f"did you mean {near!r}?" if near else "`gym-ray config` lists them"
     )

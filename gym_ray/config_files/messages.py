@@ -19,7 +19,7 @@ def explain(error: ValidationError, values: Mapping[str, Any], layers: Layers) -
     found: dict[Path, list[str]] = {}
     for fact in error.errors():
         path, value = _place(fact["loc"], values)
-        text = fact["msg"].removeprefix("Value error, ")
+        text = fact["msg"].removeprefix("Value error, ").removeprefix(f"{'.'.join(path)}: ")
         if fact["type"] == "missing":
             path, text = (*path, str(fact["loc"][-1])), "is missing"
         elif fact["type"] == "extra_forbidden":
