@@ -287,7 +287,14 @@ class _Preparation:
             await feed(plan, rows_of_async(self.rows), self.shaping)
             return
         source = read_rows(self.config.input_jsonl_fpath or ()) if self.rows is None else rows_of(self.rows)
-        await asyncio.to_thread(lambda: plan.extend(islice(plan.drawn_from(source), self.shaping.limit or None)))
+        limit = self.shaping.limit or None
+        planning = asyncio.ensure_future(asyncio.to_thread(lambda: plan.extend(islice(plan.drawn_from(source), limit))))
+        try:
+            await asyncio.shield(planning)
+        except asyncio.CancelledError:
+            plan.give_up()
+            await asyncio.gather(planning, return_exceptions=True)  # its files are removed after it
+            raise
 
     def _move_aside(self, paths: RunPaths, *, archives: bool) -> None:
         lock = RunLock(paths, "that archives")  # a run that goes on keeps its files

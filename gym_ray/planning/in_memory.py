@@ -35,6 +35,10 @@ class PlanCollector:
         """Draw the sample that the shaping asks for, if any; returns the rows, to be planned next."""
         return self._planner.drawn_from(rows)
 
+    def give_up(self) -> None:
+        """Have `drawn_from` and `extend` in another thread stop, soon."""
+        self._planner.give_up()
+
     def extend(self, rows: Iterable[SourceRow]) -> None:
         """Plan further rows. The limit of the shaping is the caller's business."""
         for row in rows:

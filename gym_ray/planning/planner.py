@@ -60,6 +60,10 @@ class PlanSummary:
     """What `<stem>_task_selection.json` says; None when every task of the input runs."""
 
 
+class PlanGivenUp(Exception):
+    """Nobody wants the plan any more; raised in the thread that makes it."""
+
+
 class Planner:
     """The state of one plan."""
 
@@ -82,6 +86,15 @@ class Planner:
         self._counts = _Counts(is_resolved=deployment is not None)
         self._keeps_attempts = keeps_attempts
         self._drawn: int | None = None
+        self._is_given_up = False
+
+    def give_up(self) -> None:
+        """Have whoever plans in another thread stop with `PlanGivenUp`."""
+        self._is_given_up = True
+
+    def _check_wanted(self) -> None:
+        if self._is_given_up:
+            raise PlanGivenUp
 
     def drawn_from(self, rows: Iterable[SourceRow]) -> Iterable[SourceRow]:
         """Draw the sample that the shaping asks for, if any, by a pass over the rows; returns them for `plan`.
@@ -94,6 +107,7 @@ class Planner:
         rows = list(rows) if iter(rows) is rows else rows
         candidates, sample = TaskSelector(choice), Sample(choice.sample)
         for row in islice(rows, limit or None):
+            self._check_wanted()
             try:
                 values = parse_document(row).values
                 identity = _identity(row, given_task_index(values))
@@ -106,6 +120,7 @@ class Planner:
 
     def plan(self, row: SourceRow) -> Iterator[Rollout]:
         """The rollouts of one row, in plan order: for each target all its repeats. Nothing once there is a problem."""
+        self._check_wanted()
         self._counts.rows += 1
         try:
             document = parse_document(row)
@@ -217,6 +232,7 @@ class Planner:
             return
         episode = episode_bytes(document.line) if facts.is_materialized else None
         for _ in range(destination.repeats):
+            self._check_wanted()
             number = self.numbering.next_rollout(task)
             line = template.line(task.number, number)
             self._counts.body_bytes += len(line) if episode is None else episode

@@ -331,3 +331,21 @@ def test_the_command_that_continues_works_from_every_folder(tmp_path: Path, monk
     assert again.code == 0, again.err
     assert json.loads(again.out)["coverage"]["results"] == 8
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_plan_that_takes_long_is_given_up_at_the_first_signal(served: ExampleDeployment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = (
+        sys.executable, "-m", "gym_ray", "run", "-i", both(tmp_path, 2), "-o", out / "r.jsonl",
+        "--head", served.head_address, "--executor", "local", "--num-repeats", "99999999",
+    )  # fmt: skip
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: any(path.stat().st_size for path in out.glob(".*.tmp")))
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert not list(out.iterdir())
