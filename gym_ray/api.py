@@ -5,20 +5,20 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import msgspec
 
 from gym_ray import event_loop
-from gym_ray.actors.backend import DriverHandle, open_run, started_driver
+from gym_ray.actors.backend import DriverHandle, open_run
 from gym_ray.actors.run import Phase, RunView
 from gym_ray.actors.spec import MISSING, DriverSpec, Resume, RunSpec, ShardSpec
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.delivered import Delivered
 from gym_ray.deployment.merged import Deployment, load_deployment
 from gym_ray.deployment.model_servers import model_server_urls
+from gym_ray.drivers import WarmDrivers
 from gym_ray.errors import ClusterError, ConfigError, DriverLostError, IncompleteRunError
 from gym_ray.observe.report import RunReport
 from gym_ray.observe.tally import Progress
@@ -77,15 +77,13 @@ class RolloutRunner:
         """
         self.config = config
         self._deployment = deployment
-        self._driver: DriverHandle | None = None
-        self._starting = asyncio.Lock()
-        self._stack = AsyncExitStack()
+        self._drivers = WarmDrivers(config.executor, config.ray_address)
         self._is_closed = False
         self._open_runs: dict[str, Opened] = {}
         self._opening: set[_Opening] = set()
         self._drained: set[str] = set()
         """Runs that this runner was asked to drain."""
-        self._shards = config.shards
+        self._shards = self._spawned_shards = config.shards
 
     async def __aenter__(self) -> Self:
         """Read the deployment's config. The driver starts with the first run.
@@ -103,12 +101,7 @@ class RolloutRunner:
 
     async def __aexit__(self, *_exc: object) -> None:
         self._is_closed = True
-        try:
-            async with self._starting:
-                await self._stack.aclose()
-        except DriverLostError as error:
-            logger.info("%s", error)  # whoever needed it was told; what it held has ended with it
-        self._driver = None
+        await self._drivers.aclose()
 
     async def run(self, rows: Rows | None = None) -> AsyncIterator[tuple[Row, Result]]:
         """Yield `(row, result)` for every rollout as it ends, in completion order.
@@ -212,8 +205,12 @@ class RolloutRunner:
         if shards < 1:
             raise ValueError(f"shards must be at least 1, found {shards}")
         self._shards = shards
-        if self._driver is not None:
-            await self._driver.scale(shards)
+        for driver in self._drivers.held:
+            await self._scale(driver)
+
+    async def _scale(self, driver: DriverHandle) -> None:
+        self._spawned_shards = self._shards
+        await driver.scale(self._shards)
 
     async def _report(
         self, opened: Opened, on_progress: Callable[[Progress], None] | None, every_s: float
@@ -238,7 +235,7 @@ class RolloutRunner:
         """
         if self._is_closed:
             raise RuntimeError("the runner was closed while this run went on: leave its block when the runs are over")
-        await self._let_go_of(opened.driver)
+        await self._drivers.let_go_of(opened.driver)
         if opened.spec.paths is None:
             raise DriverLostError(f"{error}; nothing was recorded: {delivered.unsettled(opened.lines)}")
         if opened.restarts >= MAX_DRIVER_RESTARTS:
@@ -255,14 +252,6 @@ class RolloutRunner:
         if spec.run_id in self._drained:
             await self._drain(reopened)
         return reopened
-
-    async def _let_go_of(self, dead: DriverHandle) -> None:
-        """Have the next run start another driver."""
-        async with self._starting:
-            if self._driver is dead:
-                self._driver = None
-                with contextlib.suppress(ClusterError):
-                    await self._stack.aclose()
 
     async def _open(self, rows: Rows | None, *, deliver: bool) -> Opened:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
@@ -295,36 +284,36 @@ class RolloutRunner:
             with visible_folder(spec) as known:
                 await open_run(driver, known, prepared.lines)
         except DriverLostError:
-            await self._let_go_of(driver)
+            await self._drivers.let_go_of(driver)
             raise
         return Opened(driver, spec, prepared.lines, log_start)
 
     async def _started_driver(self) -> DriverHandle:
-        async with self._starting:
-            if self._is_closed:
-                raise RuntimeError("this runner is closed")
-            if self._driver is None:
-                config, shards = self.config, self._shards
-                shard = ShardSpec(
-                    capture_dir=self._entered_deployment.model_call_capture_dir,
-                    servers=tuple(self._entered_deployment.environment_servers.values()),
-                    retry_budget_s=config.retry_budget_s,
-                    max_connections=config.cap if config.executor == "local" else -(-config.cap // shards),
-                    wanted_connections=config.cap,
-                )
-                spec = DriverSpec(
-                    shard=shard,
-                    shards=shards,
-                    cap=config.cap,
-                    server_caps=_server_caps(config, self._entered_deployment),
-                    model_urls=model_server_urls(self._entered_deployment.config),
-                )
-                self._driver = await self._stack.enter_async_context(
-                    started_driver(spec, config.executor, config.ray_address)
-                )
-                if self._shards != shards:  # somebody wished for others meanwhile
-                    await self._driver.scale(self._shards)
-            return self._driver
+        if self._is_closed:
+            raise RuntimeError("this runner is closed")
+        driver = await self._drivers.get("", self._driver_spec)
+        if self._spawned_shards != self._shards:  # somebody wished for others while it started
+            await self._scale(driver)
+        return driver
+
+    def _driver_spec(self) -> DriverSpec:
+        config, deployment = self.config, self._entered_deployment
+        self._spawned_shards = self._shards
+        processes = 1 if config.executor == "local" else self._shards
+        shard = ShardSpec(
+            capture_dir=deployment.model_call_capture_dir,
+            servers=tuple(deployment.environment_servers.values()),
+            retry_budget_s=config.retry_budget_s,
+            max_connections=-(-config.cap // processes),
+            wanted_connections=config.cap,
+        )
+        return DriverSpec(
+            shard=shard,
+            shards=self._shards,
+            cap=config.cap,
+            server_caps=_server_caps(config, deployment),
+            model_urls=model_server_urls(deployment.config),
+        )
 
     @property
     def _entered_deployment(self) -> Deployment:

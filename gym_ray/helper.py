@@ -1,18 +1,16 @@
 """`RolloutCollectionHelper`: the calls that training loops make, served by Ray shard actors or in this process."""
 
 import asyncio
-import logging
 import secrets
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 from gym_ray import keys
-from gym_ray.actors.backend import DriverHandle, started_driver
+from gym_ray.actors.backend import DriverHandle
 from gym_ray.actors.routes import agent_servers
 from gym_ray.actors.spec import DriverSpec, RunSpec, ShardSpec
 from gym_ray.background import BackgroundLoop, BlockingIterator
@@ -22,8 +20,9 @@ from gym_ray.deployment.lookup import Deployment
 from gym_ray.deployment.merged import load_deployment
 from gym_ray.dispatch.deliveries import Delivery
 from gym_ray.dispatch.latency import DispatchLatencyTracker
+from gym_ray.drivers import WarmDrivers
 from gym_ray.enrichment.enrich import Payloads
-from gym_ray.errors import ConfigError, DriverLostError
+from gym_ray.errors import ConfigError
 from gym_ray.identity import read_identity
 from gym_ray.meanings import enriched_result, plain_result, typed_result
 from gym_ray.outcomes.failure_record import is_episode_id
@@ -32,8 +31,6 @@ from gym_ray.planning.examples import preprocess_examples
 from gym_ray.planning.given import GivenRow, given_rows
 from gym_ray.recorded_calls import check_recording, named_for_run, recorded
 from gym_ray.sessions import DriverSession
-
-logger = logging.getLogger("gym_ray.helper")
 
 DEFAULT_MAX_IN_FLIGHT: Final = 1024
 """What NeMo Gym's own client allows for each server; more is an argument away."""
@@ -84,9 +81,7 @@ class RolloutCollectionHelper:
         self._reuses = reuse_server_client
         self._ray_address = ray_address
         self._client: ServerClient | None = None
-        self._drivers: dict[tuple[Any, ...], DriverHandle] = {}
-        self._stack = AsyncExitStack()
-        self._starting = asyncio.Lock()
+        self._drivers = WarmDrivers(executor, ray_address)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: weakref.WeakSet[RolloutCompletions] = weakref.WeakSet()
         self._blocking: tuple[BackgroundLoop, RolloutCollectionHelper] | None = None
@@ -106,12 +101,8 @@ class RolloutCollectionHelper:
         try:
             error = RuntimeError("the helper was closed while this call was under way")
             await asyncio.gather(*[call.abort(error) for call in list(self._calls)])
-            async with self._starting:
-                self._drivers.clear()
-                self._loop = None
-                await self._stack.aclose()
-        except DriverLostError as lost:
-            logger.info("%s", lost)  # whoever needed it was told; what it held has ended with it
+            await self._drivers.aclose()
+            self._loop = None
         finally:
             await asyncio.to_thread(self.close)
 
@@ -354,16 +345,13 @@ class RolloutCollectionHelper:
         async def driver() -> DriverHandle:
             return await self._driver(servers, capture_dir)
 
-        session = DriverSession(driver, spec, [given.line for given in rows], meaning, planned, self._give_up)
+        lines = [given.line for given in rows]
+        session = DriverSession(driver, spec, lines, meaning, planned, self._drivers.let_go_of)
         completions = RolloutCompletions(
             [given.row for given in rows], session, max_resident=max_resident_tasks, semaphore=semaphore
         )
         self._calls.add(completions)
         return completions
-
-    def _give_up(self, driver: DriverHandle) -> None:
-        """Have the next call start another driver; what this one has left is closed with the helper."""
-        self._drivers = {key: held for key, held in self._drivers.items() if held is not driver}
 
     async def _driver(self, servers: tuple[Any, ...], capture_dir: str | None) -> DriverHandle:
         """The warm driver for these servers; the first call starts it."""
@@ -374,20 +362,15 @@ class RolloutCollectionHelper:
                 "or call run_examples_blocking"
             )
         self._loop = loop
-        async with self._starting:
-            key = servers, capture_dir
-            if key not in self._drivers:
-                connections = (
-                    self._max_in_flight if self._executor == "local" else -(-self._max_in_flight // self._shards)
-                )
-                shard = ShardSpec(
-                    servers=servers, retry_budget_s=None, max_connections=connections, capture_dir=capture_dir
-                )
-                spec = DriverSpec(shard=shard, shards=self._shards, cap=self._max_in_flight)
-                self._drivers[key] = await self._stack.enter_async_context(
-                    started_driver(spec, self._executor, self._ray_address)
-                )
-            return self._drivers[key]
+        processes = 1 if self._executor == "local" else self._shards
+        shard = ShardSpec(
+            servers=servers,
+            retry_budget_s=None,
+            max_connections=-(-self._max_in_flight // processes),
+            capture_dir=capture_dir,
+        )
+        spec = DriverSpec(shard=shard, shards=self._shards, cap=self._max_in_flight)
+        return await self._drivers.get((servers, capture_dir), lambda: spec)
 
 
 Meaning = Callable[[int, Delivery], Any]

@@ -29,7 +29,7 @@ class DriverSession:
         lines: Sequence[bytes],
         meaning: Callable[[int, Delivery], Any],
         planned: Sequence[tuple[int, int]] | None = None,
-        on_lost: Callable[[DriverHandle], None] = lambda _driver: None,
+        on_lost: Callable[[DriverHandle], Awaitable[None]] | None = None,
     ) -> None:
         """A session over rows.
 
@@ -69,7 +69,7 @@ class DriverSession:
         try:
             await open_run(self._handle, spec, lines)
         except DriverLostError:
-            self._on_lost(self._handle)
+            await self._tell_lost(self._handle)
             raise
         self._pump = asyncio.get_running_loop().create_task(self._report(self._handle))
 
@@ -133,13 +133,17 @@ class DriverSession:
                     self._check_complete()
                     return
         except Exception as error:  # noqa: BLE001 - a dead driver is told to whoever awaits a completion
-            if isinstance(error, DriverLostError):
-                self._on_lost(driver)
             self._tell_last()
             self._failed(error)
+            if isinstance(error, DriverLostError):
+                await self._tell_lost(driver)
         finally:
             with contextlib.suppress(Exception):
                 await driver.forget(run_id)
+
+    async def _tell_lost(self, driver: DriverHandle) -> None:
+        if self._on_lost is not None:
+            await self._on_lost(driver)
 
     def _tell_last(self) -> None:
         """The last outcome of a recorded call comes when its files are closed, and the next call may write there."""

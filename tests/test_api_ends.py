@@ -53,8 +53,7 @@ async def test_closing_the_stream_waits_until_nothing_runs(slow: ExampleDeployme
         await asyncio.gather(first, return_exceptions=True)
         await stream.aclose()  # type: ignore[attr-defined]
         assert not runner.is_running
-        assert runner._driver is not None
-        assert not runner._driver._runs  # type: ignore[attr-defined]
+        assert not runner._drivers.held[0]._runs  # type: ignore[attr-defined]
 
 
 async def test_a_run_that_follows_one_ended_early_doubles_nothing(served: ExampleDeployment, tmp_path: Path) -> None:
@@ -71,8 +70,7 @@ async def test_a_run_that_follows_one_ended_early_doubles_nothing(served: Exampl
             await stream.aclose()  # type: ignore[attr-defined]
         async for _ in runner.run():
             pass
-        assert runner._driver is not None
-        assert len(runner._driver._pool._keepers) == 2, "no shard went with the runs"  # type: ignore[attr-defined]
+        assert len(runner._drivers.held[0]._pool._keepers) == 2, "no shard went with the runs"  # type: ignore[attr-defined]
     tasks = Counter(
         json.loads(line)["_ng_task_index"]
         for path in out.parent.glob("rollouts-?.jsonl")
@@ -118,8 +116,7 @@ async def test_what_is_asked_while_a_run_is_planned_holds(served: ExampleDeploym
         await runner.scale(5)
         await using
         assert len(got) <= 4
-        assert runner._driver is not None
-        assert runner._driver._pool.wanted == 5  # type: ignore[attr-defined]
+        assert runner._drivers.held[0]._pool.wanted == 5  # type: ignore[attr-defined]
 
 
 async def test_leaving_the_block_ends_runs_with_a_word(slow: ExampleDeployment) -> None:
@@ -141,7 +138,7 @@ async def test_a_driver_that_is_lost_after_the_last_outcome_is_no_error(
         async def lost(_run_id: str) -> None:
             raise DriverLostError("gone")
 
-        monkeypatch.setattr(runner._driver, "forget", lost)
+        monkeypatch.setattr(runner._drivers.held[0], "forget", lost)
         assert len([pair async for pair in runner.run(rows(2))]) == 2
 
 
@@ -152,7 +149,7 @@ async def test_after_a_lost_driver_comes_another(served: ExampleDeployment, monk
         async def lost(*_args: Any) -> None:
             raise DriverLostError("gone")
 
-        monkeypatch.setattr(runner._driver, "open_run", lost)
+        monkeypatch.setattr(runner._drivers.held[0], "open_run", lost)
         with pytest.raises(DriverLostError):
             await anext(runner.run(rows(2)))
         assert len([pair async for pair in runner.run(rows(2))]) == 2
