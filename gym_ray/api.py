@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -103,7 +103,7 @@ class RolloutRunner:
         self._is_closed = True
         await self._drivers.aclose()
 
-    async def run(self, rows: Rows | None = None) -> AsyncIterator[tuple[Row, Result]]:
+    async def run(self, rows: Rows | None = None) -> AsyncGenerator[tuple[Row, Result], None]:
         """Yield `(row, result)` for every rollout as it ends, in completion order.
 
         `rows` are input rows as they stand in a file: an iterable, an async iterable, or a Ray Dataset. They are

@@ -79,7 +79,7 @@ async def test_ending_early_cancels_what_is_in_flight() -> None:
             stream = runner.run(rows(50))
             async for _ in stream:
                 break
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
             async with asyncio.timeout(10):
                 while any(server.stats()["in_flight"] for server in served.servers.values()):
                     await asyncio.sleep(0.01)

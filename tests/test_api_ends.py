@@ -51,9 +51,9 @@ async def test_closing_the_stream_waits_until_nothing_runs(slow: ExampleDeployme
             await asyncio.sleep(0.01)
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
         assert not runner.is_running
-        assert not runner._drivers.held[0]._runs  # type: ignore[attr-defined]
+        assert not runner._drivers.held[0]._runs
 
 
 async def test_a_run_that_follows_one_ended_early_doubles_nothing(served: ExampleDeployment, tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ async def test_a_run_that_follows_one_ended_early_doubles_nothing(served: Exampl
         for _ in range(3):
             stream = runner.run()
             await anext(stream)
-            await stream.aclose()  # type: ignore[attr-defined]
+            await stream.aclose()
         async for _ in runner.run():
             pass
-        assert len(runner._drivers.held[0]._pool._keepers) == 2, "no shard went with the runs"  # type: ignore[attr-defined]
+        assert len(runner._drivers.held[0]._pool._keepers) == 2, "no shard went with the runs"
     tasks = Counter(
         json.loads(line)["_ng_task_index"]
         for path in out.parent.glob("rollouts-?.jsonl")
@@ -116,7 +116,7 @@ async def test_what_is_asked_while_a_run_is_planned_holds(served: ExampleDeploym
         await runner.scale(5)
         await using
         assert len(got) <= 4
-        assert runner._drivers.held[0]._pool.wanted == 5  # type: ignore[attr-defined]
+        assert runner._drivers.held[0]._pool.wanted == 5
 
 
 async def test_leaving_the_block_ends_runs_with_a_word(slow: ExampleDeployment) -> None:
