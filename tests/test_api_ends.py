@@ -14,6 +14,7 @@ from gym_ray.errors import DriverLostError, IncompleteRunError
 from gym_ray.example import ExampleDeployment, LatencyRange, LedgerOptions, Profile, example_in_thread, example_rows
 from gym_ray.paths import RunPaths
 from gym_ray.recording.control import Control, request
+from gym_ray.recording.status import RunState, last_status
 
 SERVER = "arithmetic_environment_server"
 
@@ -43,6 +44,12 @@ def in_flight(served: ExampleDeployment) -> int:
     return int(served.servers[SERVER].stats()["in_flight"])
 
 
+def recorded(folder: Path) -> list[int]:
+    """The tasks that have results in the shards."""
+    lines = [line for path in folder.glob("rollouts-?.jsonl") for line in path.read_text().splitlines()]
+    return [json.loads(line)["_ng_task_index"] for line in lines]
+
+
 async def test_closing_the_stream_waits_until_nothing_runs(slow: ExampleDeployment) -> None:
     async with RolloutRunner(config(slow)) as runner:
         stream = runner.run(rows(12))
@@ -68,15 +75,14 @@ async def test_a_run_that_follows_one_ended_early_doubles_nothing(served: Exampl
             stream = runner.run()
             await anext(stream)
             await stream.aclose()
+            status = last_status(RunPaths(out.parent, "rollouts"))
+            assert status is not None
+            assert status.state is RunState.INCOMPLETE
+            assert status.completed == len(recorded(out.parent))
         async for _ in runner.run():
             pass
         assert len(runner._drivers.held[0]._pool._keepers) == 2, "no shard went with the runs"
-    tasks = Counter(
-        json.loads(line)["_ng_task_index"]
-        for path in out.parent.glob("rollouts-?.jsonl")
-        for line in path.read_text().splitlines()
-    )
-    assert tasks == Counter(range(12))
+    assert Counter(recorded(out.parent)) == Counter(range(12))
     assert served.servers[SERVER].stats()["peak_in_flight"] <= 4
 
 

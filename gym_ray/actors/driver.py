@@ -213,8 +213,9 @@ class Driver:
                     await run.lease_ended.wait()
         except TimeoutError:
             logger.error("run %s: %d rollouts are still leased", run.spec.run_id, run.ledger.count(State.LEASED))
-        if run.error is not None:
-            await self._publish_failure(run)  # again, with what has come since
+        if run.phase is not Phase.DONE:
+            run.is_given_up = True
+            await self._publish_end(run)  # of one that failed again, with what has come since
         await self._drop(run)
 
     async def _drop(self, run: Run) -> None:
@@ -246,12 +247,12 @@ class Driver:
         run.error = error
         self._cancel(run)
         run.enter(Phase.FAILED)
-        self._own(self._publish_failure, run)
+        self._own(self._publish_end, run)
 
-    async def _publish_failure(self, run: Run) -> None:
+    async def _publish_end(self, run: Run) -> None:
         try:
             await self._upkeep.publish(run)
-        except Exception as error:  # noqa: BLE001 - the caller is told why the run fails, which may well be the same
+        except Exception as error:  # noqa: BLE001 - the run ends anyhow, and this may well be why
             logger.warning("the status of run %s cannot be written: %s", run.spec.run_id, error)
 
     def _cancel(self, run: Run) -> None:

@@ -101,7 +101,7 @@ class Run:
         self.deliveries = Deliveries()
         self.budget = DispatchBudget(spec.dispatch_budget_s, spec.drain_margin_s, spec.token_budget, now)
         self.phase = Phase.DISPATCHING
-        self.is_stopped = self.is_draining = False
+        self.is_stopped = self.is_draining = self.is_given_up = False
         self.is_sealed = not spec.is_open_ended
         self.report: RunReport | None = None
         self.error: BaseException | None = None
@@ -354,6 +354,8 @@ class Run:
             state = RunState.FAILED
         elif self.report is not None:
             state = RunState.COMPLETE if self.report.is_complete else RunState.INCOMPLETE
+        elif self.is_given_up:
+            state = RunState.INCOMPLETE
         return RunStatus(
             state=state,
             updated_at=f"{datetime.now(UTC):%FT%TZ}",
