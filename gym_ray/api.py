@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import msgspec
@@ -38,6 +38,13 @@ WAIT_S = 10.0
 """How long a call to the driver may wait for news before it is repeated."""
 
 
+@dataclass(eq=False, slots=True)
+class _Wish:
+    """What was asked of a run, wherever it is: still planned, with a driver, or on its way to another one."""
+
+    drains: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A run that a driver has."""
@@ -50,13 +57,7 @@ class Opened:
     """Where in the log of attempts this invocation begins."""
     restarts: int = 0
     """Drivers that it has lost."""
-
-
-@dataclass(eq=False)
-class _Opening:
-    """A run that no driver has yet."""
-
-    is_drained: bool = False
+    wish: _Wish = field(default_factory=_Wish)
 
 
 class RolloutRunner:
@@ -80,9 +81,8 @@ class RolloutRunner:
         self._drivers = WarmDrivers(config.executor, config.ray_address)
         self._is_closed = False
         self._open_runs: dict[str, Opened] = {}
-        self._opening: set[_Opening] = set()
-        self._drained: set[str] = set()
-        """Runs that this runner was asked to drain."""
+        self._opening: set[_Wish] = set()
+        """Those of runs that no driver has."""
         self._shards = self._spawned_shards = config.shards
 
     async def __aenter__(self) -> Self:
@@ -143,7 +143,7 @@ class RolloutRunner:
                     if delivered.is_new(item.line):
                         yield item.line, item.record
                 if not batch and _is_over(view):
-                    if view.was_stopped and view.progress.owed and run_id not in self._drained:
+                    if view.was_stopped and view.progress.owed and not opened.wish.drains:
                         raise IncompleteRunError(f"the run was stopped: {view.progress.owed} rollouts are owed")
                     return
         finally:
@@ -151,7 +151,6 @@ class RolloutRunner:
 
     async def _forget(self, opened: Opened) -> None:
         self._open_runs.pop(opened.spec.run_id, None)
-        self._drained.discard(opened.spec.run_id)
         try:
             await opened.driver.forget(opened.spec.run_id)
         except ClusterError as error:  # nothing is lost by it: the run is over, or whoever waits is told
@@ -185,12 +184,12 @@ class RolloutRunner:
         Holds for runs that are still planned, or wait for their shards, too.
         """
         for opening in self._opening:
-            opening.is_drained = True
+            opening.drains = True
         for opened in list(self._open_runs.values()):
             await self._drain(opened)
 
     async def _drain(self, opened: Opened) -> None:
-        self._drained.add(opened.spec.run_id)
+        opened.wish.drains = True
         await opened.driver.drain_run(opened.spec.run_id)
 
     async def scale(self, shards: int) -> None:
@@ -242,31 +241,34 @@ class RolloutRunner:
             raise DriverLostError(f"{error}; it is the {opened.restarts + 1}th: --resume goes on") from None
         logger.warning("%s; another one takes up the run from its files", error)
         # What has failed in this invocation stays as it is; what it was to try again is tried again
-        resume = opened.spec.resume or Resume(only=(MISSING,))
-        spec = replace(opened.spec, resume=resume)
-        driver = await self._started_driver()
-        with visible_folder(spec) as known:
-            await open_run(driver, known, [])
-        reopened = Opened(driver, spec, opened.lines, opened.log_start, opened.restarts + 1)
-        self._open_runs[spec.run_id] = reopened
-        if spec.run_id in self._drained:
-            await self._drain(reopened)
-        return reopened
+        spec = replace(opened.spec, resume=opened.spec.resume or Resume(only=(MISSING,)))
+        self._opening.add(opened.wish)
+        try:
+            driver = await self._started_driver()
+            with visible_folder(replace(spec, is_draining=opened.wish.drains)) as known:
+                await open_run(driver, known, [])
+        finally:
+            self._opening.discard(opened.wish)
+        return await self._kept(replace(opened, driver=driver, spec=spec, restarts=opened.restarts + 1))
 
     async def _open(self, rows: Rows | None, *, deliver: bool) -> Opened:
         """Plan a run, then hand it to the driver; nothing is sent unless the whole plan is valid."""
-        opening = _Opening()
-        self._opening.add(opening)
+        wish = _Wish()
+        self._opening.add(wish)
         try:
-            opened = await self._planned(rows, deliver=deliver)
+            opened = await self._planned(rows, wish, deliver=deliver)
         finally:
-            self._opening.discard(opening)
+            self._opening.discard(wish)
+        return await self._kept(opened)
+
+    async def _kept(self, opened: Opened) -> Opened:
+        """The run, now with a driver that is told what was asked of it before."""
         self._open_runs[opened.spec.run_id] = opened
-        if opening.is_drained:
+        if opened.wish.drains:
             await self._drain(opened)
         return opened
 
-    async def _planned(self, rows: Rows | None, *, deliver: bool) -> Opened:
+    async def _planned(self, rows: Rows | None, wish: _Wish, *, deliver: bool) -> Opened:
         config, deployment = self.config, self._entered_deployment
         prepared = await prepare(config, deployment, rows)
         for warning in prepared.warnings:
@@ -281,12 +283,12 @@ class RolloutRunner:
         log = spec.paths.attempts if spec.paths is not None else None
         log_start = log.stat().st_size if log is not None and log.exists() else 0
         try:
-            with visible_folder(spec) as known:
+            with visible_folder(replace(spec, is_draining=wish.drains)) as known:
                 await open_run(driver, known, prepared.lines)
         except DriverLostError:
             await self._drivers.let_go_of(driver)
             raise
-        return Opened(driver, spec, prepared.lines, log_start)
+        return Opened(driver, spec, prepared.lines, log_start, wish=wish)
 
     async def _started_driver(self) -> DriverHandle:
         if self._is_closed:

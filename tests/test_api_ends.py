@@ -121,7 +121,7 @@ async def test_what_is_asked_while_a_run_is_planned_holds(served: ExampleDeploym
         await runner.drain()
         await runner.scale(5)
         await using
-        assert len(got) <= 4
+        assert got == []
         assert runner._drivers.held[0]._pool.wanted == 5
 
 
@@ -158,4 +158,33 @@ async def test_after_a_lost_driver_comes_another(served: ExampleDeployment, monk
         monkeypatch.setattr(runner._drivers.held[0], "open_run", lost)
         with pytest.raises(DriverLostError):
             await anext(runner.run(rows(2)))
+        assert len([pair async for pair in runner.run(rows(2))]) == 2
+
+
+async def test_a_drain_outlives_the_driver(
+    served: ExampleDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with RolloutRunner(config(served, output_jsonl_fpath=str(tmp_path / "rollouts.jsonl"))) as runner:
+        got: list[int] = []
+        async for _ in runner.run(rows(40)):
+            got.append(1)
+            if len(got) == 1:
+                await runner.drain()
+
+                async def lost(*_args: Any) -> None:
+                    raise DriverLostError("gone")
+
+                monkeypatch.setattr(runner._drivers.held[0], "next", lost)
+    assert len(got) <= 4, "the next driver starts nothing"
+
+
+async def test_a_run_that_cannot_be_taken_up_lets_go_of_its_folder(
+    served: ExampleDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = config(served, output_jsonl_fpath=str(tmp_path / "rollouts.jsonl"), resume_from_cache=True)
+    async with RolloutRunner(settings) as runner:
+        with monkeypatch.context() as broken:
+            broken.setattr("gym_ray.actors.run.Scores", lambda: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await anext(runner.run(rows(2)))
         assert len([pair async for pair in runner.run(rows(2))]) == 2

@@ -114,10 +114,13 @@ class Driver:
             held = open_run(spec, servers, lines)  # touches no disk, and a thread would cost a training step a hop
         else:
             held = await self._in_thread(open_run, spec, servers, lines)
-        run = Run(spec, held, servers, self._spec.cap, self._clock())
-        if spec.run_id in self._runs:
+        try:
+            run = Run(spec, held, servers, self._spec.cap, self._clock())
+            if spec.run_id in self._runs:
+                raise RunFolderError(f"run {spec.run_id} is open already")
+        except BaseException:
             await self._in_thread(held.close)
-            raise RunFolderError(f"run {spec.run_id} is open already")
+            raise
         self._runs[spec.run_id] = run
         try:
             await self._upkeep.publish(run)

@@ -101,7 +101,8 @@ class Run:
         self.deliveries = Deliveries()
         self.budget = DispatchBudget(spec.dispatch_budget_s, spec.drain_margin_s, spec.token_budget, now)
         self.phase = Phase.DISPATCHING
-        self.is_stopped = self.is_draining = self.is_given_up = False
+        self.is_stopped = self.is_given_up = False
+        self.is_draining = spec.is_draining
         self.is_sealed = not spec.is_open_ended
         self.report: RunReport | None = None
         self.error: BaseException | None = None

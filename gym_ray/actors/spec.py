@@ -94,6 +94,8 @@ class RunSpec:
     """As `is_plain`, but only for rows that have no rollout id; the others become records."""
     enrichment: tuple[Payloads, bool] | None = None
     """Merge captured calls into records: what becomes of their bodies, and whether the captures are removed."""
+    is_draining: bool = False
+    """It was asked to start nothing before a driver had it."""
     is_open_ended: bool = False
     """More rows are fed, or released from the plan, later; the run ends only after `Driver.feed` or `Driver.release`
     has said that there are no more."""

@@ -349,3 +349,12 @@ def test_a_plan_that_takes_long_is_given_up_at_the_first_signal(served: ExampleD
     assert process.returncode == 130
     assert "Traceback" not in said
     assert not list(out.iterdir())
+
+
+def test_a_run_is_extended_with_the_settings_beside_it(served: ExampleDeployment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    args = ("-o", out / "r.jsonl", "--executor", "local")
+    assert gym_ray("run", "-i", both(tmp_path, 2), "--head", served.head_address, *args).code == 0
+    ended = gym_ray("extend", *args, "--num-repeats", "3", "--json")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["coverage"]["results"] == 12
