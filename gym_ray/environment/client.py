@@ -1,27 +1,36 @@
 """The HTTP client of gym_ray: one POST in, one `Reply` out, whatever the server does.
 
+Rollouts go over connections of our own (`connections`): they are what a run costs and what must not run twice. Control
+calls go through aiohttp (`control`).
+
 Invariants: nothing limits connections below the cap (admission is the only gate); nothing is sent twice behind our back
 (no redirects, and aiohttp resends idempotent methods only, of which POST is none); a server's fault is a value, only
 cancellation and our own bugs raise; a cancelled call closes its connection, which is how a server learns of it.
 """
 
 import asyncio
+import base64
 import logging
 import random
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from math import inf
 
 import aiohttp
 from yarl import URL
 
 from gym_ray import keys
-from gym_ray.environment.connections import CURRENT_COURSE, Connector, Course
-from gym_ray.environment.faults import ReplyTooLargeError, read_fault
+from gym_ray.environment.connections import Origin
+from gym_ray.environment.content_coding import ACCEPTED
+from gym_ray.environment.control import ControlSession, StreamedBody
+from gym_ray.environment.course import Course, Received
+from gym_ray.environment.faults import read_fault
 from gym_ray.environment.retry import BOUNDS, THROTTLING, Cause, GiveUp, Policy, Setback, decide, read_retry_after
 from gym_ray.outcomes.reply import Answered, Delivery, Reply, Unanswered
 from gym_ray.outcomes.text import public
+from gym_ray.version import __version__
 
 logger = logging.getLogger("gym_ray.environment")
 
@@ -29,21 +38,12 @@ CONNECT_TIMEOUT_S = 10.0
 """Between servers of one deployment a connection that takes longer will not come. Source: protocol §4.2."""
 MAX_REPLY_BYTES = 1 << 29
 """Far above any real reply (a few MB), below what would take a shard down: a body may be compressed a thousandfold."""
-MAX_HEADER_BYTES = 1 << 18
-"""Newer servers put failure reports into a header; aiohttp's own limit of 8 KB would lose their rollouts."""
-READ_BUFFER_BYTES = 1 << 18
-"""Also the most that one step of decompression yields. For replies of 1 KB to 20 MB, 64 KB to 4 MB cost the same."""
 WARN_AGAIN_S = 30.0
 """A server that is gone fails every rollout on it: say so at once, and then often enough to be seen."""
-_SLICE_BYTES = 1 << 18
-_LARGE_BODY_BYTES = 1 << 20
-"""aiohttp warns about larger bodies that come in one piece, since writing them blocks the loop."""
-
-_HEADERS = {"Content-Type": "application/json"}
 _SEVERITY = {Delivery.NOT_SENT: 0, Delivery.POSSIBLY_DELIVERED: 1, Delivery.DELIVERED: 2}
 
-
 Watch = Callable[[Setback], None]
+_Try = Callable[[Course], Awaitable[Received]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,13 @@ class _Address:
     url: URL
     shown: str
     """The same, without credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RunAddress(_Address):
+    origin: Origin
+    head: bytes
+    """Of every request to it, up to the length of its body."""
 
 
 class EnvironmentClient:
@@ -75,12 +82,11 @@ class EnvironmentClient:
     ) -> None:
         self._policy = Policy(retry_requests, retry_budget_s)
         self._clock, self._wall_clock, self._sleep, self._draw = clock, wall_clock, sleep, draw
-        self._addresses: dict[tuple[str, str], _Address | Unanswered] = {}
+        self._connect_timeout_s, self._max_reply_bytes = connect_timeout_s, max_reply_bytes
+        self._run_addresses: dict[str, _RunAddress | Unanswered] = {}
         self._warned_at: dict[str, float] = {}
-        self._max_reply_bytes = max_reply_bytes
-        self._rollouts = _session(Connector(), connect_timeout_s)
-        # Few calls, far apart and with bodies that cannot be sent again: a connection for each is never a stale one
-        self._control = _session(Connector(force_close=True), connect_timeout_s)
+        self._control = ControlSession(connect_timeout_s)
+        self._is_closed = False
 
     async def post_run(
         self, base_url: str, body: bytes, *, timeout_s: float | None = None, watch: Watch | None = None
@@ -90,37 +96,41 @@ class EnvironmentClient:
         `timeout_s` bounds the whole call, retries included; without it the call may take hours. `watch` is told of
         every try that goes wrong, when it does.
         """
-        address = self._address(base_url, "/run")
+        address = self._run_addresses.get(base_url)
+        if address is None:
+            address = self._run_addresses[base_url] = self._run_address(base_url)
         if isinstance(address, Unanswered):
             return address
-        course = _begin_course()
+        course, attempt = Course(), partial(self._post_run, address, body)
         if timeout_s is None:
-            return await self._persist(self._rollouts, address, body, course, watch=watch)
+            return await self._persist(attempt, address, course, watch=watch)
         deadline = self._clock() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._persist(self._rollouts, address, body, course, deadline, watch)
+                return await self._persist(attempt, address, course, deadline, watch)
         except TimeoutError:
-            return _timed_out(course, address, f"no reply within rollout_timeout_s={timeout_s:g}")
+            return course.time_out(address.shown, f"no reply within rollout_timeout_s={timeout_s:g}")
 
     async def post_aggregate(self, base_url: str, body: AsyncIterable[bytes] | bytes, timeout_s: float) -> Reply:
         """Send one body to `/aggregate_metrics`, on a connection of its own.
 
         A streamed body goes again only while nothing of it has been asked for. What its iterator raises is raised here.
         """
-        address = self._address(base_url, "/aggregate_metrics")
+        address = _parse(base_url, "/aggregate_metrics")
         if isinstance(address, Unanswered):
             return address
-        course = _begin_course()
-        request = body if isinstance(body, bytes) else _Stream(body)
+        course = Course()
+        request = body if isinstance(body, bytes) else StreamedBody(body)
+        attempt = partial(self._control.send, "POST", address.url, request, self._max_reply_bytes)
+        stream = request if isinstance(request, StreamedBody) else None
         deadline = self._clock() + timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._persist(self._control, address, request, course, deadline)
+                reply = await self._persist(attempt, address, course, deadline, stream=stream)
         except TimeoutError:
-            reply = _timed_out(course, address, f"no reply within {timeout_s:g} s")
-        if isinstance(request, _Stream) and request.error is not None:
-            raise request.error
+            reply = course.time_out(address.shown, f"no reply within {timeout_s:g} s")
+        if stream is not None and stream.error is not None:
+            raise stream.error
         return reply
 
     async def get_health(self, base_url: str, timeout_s: float) -> Reply:
@@ -129,42 +139,63 @@ class EnvironmentClient:
 
     async def get(self, base_url: str, path: str, timeout_s: float, max_bytes: int | None = None) -> Reply:
         """One GET, never repeated; a fault of the server is a value, and so is a body of more than `max_bytes`."""
-        address = self._address(base_url, path)
+        address = _parse(base_url, path)
         if isinstance(address, Unanswered):
             return address
-        course = _begin_course()
-        course.tries = 1
+        course = Course()
+        course.begin_try()
+        limit = self._max_reply_bytes if max_bytes is None else max_bytes
         try:
-            async with asyncio.timeout(timeout_s), self._control.get(address.url, allow_redirects=False) as response:
-                body = await _read_body(response, self._max_reply_bytes if max_bytes is None else max_bytes)
-                return Answered(response.status, body, address.shown)
+            async with asyncio.timeout(timeout_s):
+                received = await self._control.send("GET", address.url, None, limit, course)
         except TimeoutError:
-            return _timed_out(course, address, f"no reply within {timeout_s:g} s")
+            return course.time_out(address.shown, f"no reply within {timeout_s:g} s")
         except (aiohttp.ClientError, OSError) as error:
             return read_fault(error, course.witness, None, address.shown).reply
+        return Answered(received.status, received.body, address.shown)
 
     async def aclose(self) -> None:
         """Close every connection."""
-        await self._rollouts.close()
-        await self._control.close()
+        self._is_closed = True
+        for address in self._run_addresses.values():
+            if isinstance(address, _RunAddress):
+                address.origin.close()
+        await self._control.aclose()
 
-    def _address(self, base_url: str, path: str) -> _Address | Unanswered:
-        address = self._addresses.get((base_url, path))
-        if address is None:
-            address = self._addresses[base_url, path] = _parse(base_url, path)
-        return address
+    def _run_address(self, base_url: str) -> _RunAddress | Unanswered:
+        if self._is_closed:
+            raise RuntimeError("the client is closed")
+        parsed = _parse(base_url, "/run")
+        if isinstance(parsed, Unanswered):
+            return parsed
+        origin = Origin(parsed.url, connect_timeout_s=self._connect_timeout_s, max_reply_bytes=self._max_reply_bytes)
+        return _RunAddress(parsed.url, parsed.shown, origin, _head(parsed.url))
+
+    async def _post_run(self, address: _RunAddress, body: bytes, course: Course) -> Received:
+        """Send one `/run` and wait for its answer."""
+        connection = await address.origin.acquire()
+        course.witness = connection.witness
+        try:
+            response = await connection.http.exchange(b"%b%d\r\n\r\n" % (address.head, len(body)), body)
+        finally:
+            course.status = connection.http.status
+        address.origin.release(connection)
+        content = response.body(self._max_reply_bytes)
+        if response.status not in THROTTLING:
+            return Received(response.status, content, None, None)
+        return Received(response.status, content, response.header(b"retry-after"), response.header(b"date"))
 
     async def _persist(
         self,
-        session: aiohttp.ClientSession,
+        attempt: _Try,
         address: _Address,
-        body: "bytes | _Stream",
         course: Course,
         not_after: float = inf,
         watch: Watch | None = None,
+        stream: StreamedBody | None = None,
     ) -> Reply:
         """Try until there is a usable answer, or until `retry` gives up."""
-        result = await self._try(session, address, body, course)
+        result = await self._try(attempt, address, course)
         if not isinstance(result, Setback):
             return result
         past: list[tuple[Cause, float]] = []
@@ -174,48 +205,36 @@ class EnvironmentClient:
                 watch(result)
             now = self._clock()
             step = decide(self._policy, past, result, now=now, draw=self._draw(), not_after=not_after)
-            if isinstance(body, _Stream) and body.has_started:
+            if stream is not None and stream.has_started:
                 step = GiveUp("a streamed body is there only once")
             if isinstance(step, GiveUp):
-                return _conclude(result, course, delivery, step.reason, now - past[0][1] if past else 0.0)
+                return course.conclude(result, delivery, step.reason, now - past[0][1] if past else 0.0)
             logger.debug("try %d of %s: %s, next in %.3f s", course.tries, address.shown, result.cause, step.delay_s)
             past.append((result.cause, now))
             course.witness = None
             if step.delay_s:
                 await self._sleep(step.delay_s)
-            result = await self._try(session, address, body, course)
+            result = await self._try(attempt, address, course)
             if not isinstance(result, Setback):
                 return result
             delivery = max(delivery, result.delivery, key=_SEVERITY.__getitem__)
 
-    async def _try(
-        self, session: aiohttp.ClientSession, address: _Address, body: "bytes | _Stream", course: Course
-    ) -> Answered | Setback:
+    async def _try(self, attempt: _Try, address: _Address, course: Course) -> Answered | Setback:
         """Send the request once."""
-        course.tries += 1
-        course.witness = None
-        data: bytes | AsyncIterable[bytes | memoryview] = body
-        status, headers = None, None
-        if isinstance(body, bytes) and len(body) > _LARGE_BODY_BYTES:
-            data, headers = _slices(body), {"Content-Length": str(len(body))}
+        course.begin_try()
         try:
-            async with session.post(address.url, data=data, headers=headers, allow_redirects=False) as response:
-                status = response.status
-                content = await _read_body(response, self._max_reply_bytes)
+            received = await attempt(course)
         except (aiohttp.ClientError, OSError) as error:
-            setback = read_fault(error, course.witness, status, address.shown)
+            setback = read_fault(error, course.witness, course.status, address.shown)
             course.sends += setback.delivery is not Delivery.NOT_SENT
             if setback.cause is Cause.UNREACHABLE:
                 self._warn_unreachable(address, error)
             return setback
-        if course.witness is not None:
-            course.witness.rest()
         course.sends += 1
-        answer = Answered(status, content, address.shown, course.sends, course.tries)
-        if status not in THROTTLING:
+        answer = Answered(received.status, received.body, address.shown, course.sends, course.tries)
+        if received.status not in THROTTLING:
             return answer
-        retry_after, date = response.headers.get("Retry-After"), response.headers.get("Date")
-        wait_s = read_retry_after(retry_after, date, self._wall_clock())
+        wait_s = read_retry_after(received.retry_after, received.date, self._wall_clock())
         return Setback(Cause.THROTTLED, Delivery.POSSIBLY_DELIVERED, answer, wait_s)
 
     def _warn_unreachable(self, address: _Address, error: Exception) -> None:
@@ -233,66 +252,11 @@ class EnvironmentClient:
         )
 
 
-class _Stream:
-    """A body of which aiohttp asks once, and which remembers whether it did and what went wrong with it."""
-
-    def __init__(self, source: AsyncIterable[bytes]) -> None:
-        self._source = source
-        self.has_started = False
-        self.error: Exception | None = None
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        self.has_started = True
-        try:
-            async for chunk in self._source:
-                yield chunk
-        except Exception as error:
-            # aiohttp reports it as a fault of the connection
-            self.error = error
-            raise
-
-
-async def _slices(body: bytes) -> AsyncIterator[memoryview]:
-    view = memoryview(body)
-    for start in range(0, len(body), _SLICE_BYTES):
-        yield view[start : start + _SLICE_BYTES]
-
-
-def _session(connector: Connector, connect_timeout_s: float) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers=_HEADERS,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout_s),
-        read_bufsize=READ_BUFFER_BYTES,
-        max_line_size=MAX_HEADER_BYTES,
-        max_field_size=MAX_HEADER_BYTES,
-    )
-
-
-async def _read_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    """The whole body, decompressed.
-
-    Raises:
-        ReplyTooLargeError: it has more than `max_bytes`; nothing more is read then.
-    """
-    announced = response.content_length
-    if announced is not None and "Content-Encoding" not in response.headers:
-        if announced > max_bytes:
-            raise ReplyTooLargeError(f"the reply has {announced} bytes, more than {max_bytes}")
-        return await response.read()
-    chunks, size = [], 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > max_bytes:
-            raise ReplyTooLargeError(f"the reply has more than {max_bytes} bytes")
-    return b"".join(chunks)
-
-
 def _parse(base_url: str, path: str) -> _Address | Unanswered:
     try:
         url = URL(base_url.rstrip("/") + path)
+        if url.scheme not in ("http", "https") or not url.raw_host:
+            raise ValueError("a URL of an environment server starts with http://HOST or https://HOST")
         return _Address(url, str(url.with_user(None)) if url.raw_user or url.raw_password else str(url))
     except (ValueError, TypeError) as error:
         return Unanswered(
@@ -300,31 +264,17 @@ def _parse(base_url: str, path: str) -> _Address | Unanswered:
         )
 
 
-def _begin_course() -> Course:
-    course = Course()
-    CURRENT_COURSE.set(course)
-    return course
-
-
-def _timed_out(course: Course, address: _Address, message: str) -> Unanswered:
-    """The reply of a call whose time is over; what was sent and not answered is possibly delivered."""
-    sends = course.sends + (course.witness is not None)
-    delivery = Delivery.POSSIBLY_DELIVERED if sends else Delivery.NOT_SENT
-    return Unanswered(
-        delivery, keys.TRANSPORT_TIMEOUT, "TimeoutError", message, address.shown, sends=sends, tries=course.tries
-    )
-
-
-def _conclude(setback: Setback, course: Course, delivery: Delivery, reason: str, elapsed_s: float) -> Reply:
-    """What is returned after the last try, with the facts of all of them."""
-    reply = setback.reply
-    if isinstance(reply, Answered):
-        return reply
-    if setback.cause is Cause.FINAL:
-        why = ""
-    elif course.tries == 1:
-        why = f" (not tried again: {reason})"
-    else:
-        why = f" (gave up after {course.tries} tries in {elapsed_s:.1f} s: {reason})"
-    message = public(reply.message + why)
-    return replace(reply, delivery=delivery, message=message, sends=course.sends, tries=course.tries)
+def _head(url: URL) -> bytes:
+    """The head of every `/run` request, up to the length of its body."""
+    lines = [
+        f"POST {url.raw_path_qs} HTTP/1.1",
+        f"Host: {url.host_port_subcomponent}",
+        "Accept: */*",
+        f"Accept-Encoding: {ACCEPTED}",
+        f"User-Agent: gym_ray/{__version__}",
+        "Content-Type: application/json",
+    ]
+    if url.raw_user is not None or url.raw_password is not None:
+        credentials = f"{url.user or ''}:{url.password or ''}".encode()
+        lines.append(f"Authorization: Basic {base64.b64encode(credentials).decode()}")
+    return "\r\n".join([*lines, "Content-Length: "]).encode("ascii")

@@ -1,4 +1,4 @@
-"""Reads delivery evidence from what aiohttp raises.
+"""Reads delivery evidence from what a connection or aiohttp raises.
 
     evidence                                             delivery            kind
     no connection was had                                not_sent            transport_unreachable, or
@@ -20,8 +20,8 @@ import aiohttp
 from aiohttp.http_exceptions import ContentEncodingError
 
 from gym_ray import keys
-from gym_ray.environment.connections import Witness
 from gym_ray.environment.retry import THROTTLING, Cause, Setback
+from gym_ray.environment.witness import Witness
 from gym_ray.outcomes.reply import Delivery, Unanswered
 from gym_ray.outcomes.text import public
 
@@ -37,6 +37,14 @@ class ReplyTooLargeError(aiohttp.ClientPayloadError):
     """A body is larger than any that we take into memory."""
 
 
+class UndecodableReplyError(aiohttp.ClientPayloadError):
+    """A body is not what its Content-Encoding says."""
+
+
+class NotHTTPError(aiohttp.ClientError):
+    """What came back is not HTTP, or not what HTTP allows."""
+
+
 def read_fault(error: Exception, witness: Witness | None, status: int | None, url: str) -> Setback:
     """What `error` says about a request; `status` is that of the answer, if its head arrived."""
     cause, delivery, kind = _read(error, witness, status)
@@ -48,13 +56,13 @@ def _read(error: Exception, witness: Witness | None, status: int | None) -> tupl
         return _read_missing_connection(error)
     if _stems_from_decoding(error):
         return Cause.FINAL, Delivery.DELIVERED, keys.AGENT_RUN_ERROR
+    if isinstance(error, NotHTTPError | aiohttp.ClientResponseError):
+        return Cause.FINAL, Delivery.POSSIBLY_DELIVERED, keys.TRANSPORT_PEER_DROP
     if status is not None:
         return _read_broken_body(error, status)
     if witness.disproves_delivery:
         cause = Cause.STALE if witness.requests > 1 else Cause.DROPPED
         return cause, Delivery.NOT_SENT, keys.TRANSPORT_PEER_DROP
-    if isinstance(error, aiohttp.ClientResponseError):
-        return Cause.FINAL, Delivery.POSSIBLY_DELIVERED, keys.TRANSPORT_PEER_DROP
     return _read_drop(error)
 
 
@@ -87,7 +95,8 @@ def _errnos(error: BaseException) -> set[int | None]:
 
 def _stems_from_decoding(error: BaseException) -> bool:
     """True if a body arrived that cannot be taken, of which another try would bring the same."""
-    return any(isinstance(link, ContentEncodingError | ReplyTooLargeError) for link in _chain(error))
+    unusable = ContentEncodingError, UndecodableReplyError, ReplyTooLargeError
+    return any(isinstance(link, unusable) for link in _chain(error))
 
 
 def _describe(error: Exception) -> str:

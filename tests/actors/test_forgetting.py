@@ -102,7 +102,7 @@ async def test_a_local_driver_that_cannot_start_leaves_nothing(monkeypatch: pyte
         async with local_driver(driver_spec()):
             pass
     (driver,) = drivers
-    assert driver._client._rollouts.closed
+    assert driver._client._is_closed
 
 
 async def test_outcomes_that_cannot_be_written_are_owed_and_the_run_can_be_forgotten(

@@ -508,7 +508,7 @@ async def test_a_server_that_cannot_be_reached_is_named_at_once_and_not_with_eve
         await client.post_run(f"http://127.0.0.1:{one}", b"{}")
     first, second, third = [entry.getMessage() for entry in caplog.records]
     assert first == third
-    assert first.startswith(f"no connection to http://127.0.0.1:{one}/run: ClientConnectorError: ")
+    assert first.startswith(f"no connection to http://127.0.0.1:{one}/run: ConnectionRefusedError: ")
     assert f":{other}/run" in second
     assert "s3cret" not in caplog.text
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from gym_ray.environment.client import EnvironmentClient
-from gym_ray.environment.connections import Witness
 from gym_ray.environment.patience import FIRST_REST_S, SURVIVORS, Patience
+from gym_ray.environment.witness import Witness
 from gym_ray.outcomes.reply import Answered
 from tests.environment.clients import LOOPS, LoopFactory, a_client
 from tests.environment.servers import Link, forever, serving
@@ -22,7 +22,7 @@ REQUEST = b"POST /run HTTP/1.1\r\n\r\n"
 
 
 class Probe(asyncio.Protocol):
-    """Where aiohttp's protocol would be."""
+    """Where the HTTP connection would be."""
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()
@@ -38,12 +38,11 @@ class Pair:
     async def connected(cls) -> "Pair":
         pair = cls()
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            transport, pair.probe = await asyncio.get_running_loop().create_connection(Probe, *listener.getsockname())
+            loop = asyncio.get_running_loop()
+            pair.probe, pair.patience = Probe(), Patience()
+            pair.witness = Witness(pair.probe, pair.patience, loop.time)
+            pair.transport, _ = await loop.create_connection(lambda: pair.witness, *listener.getsockname())
             pair.server, _ = listener.accept()
-        pair.transport = transport
-        pair.patience = Patience()
-        pair.witness = Witness(transport, pair.patience, asyncio.get_running_loop().time)
-        transport.set_protocol(pair.witness)
         return pair
 
     probe: Probe
@@ -259,9 +258,9 @@ async def test_a_rest_that_is_not_proven_counts_as_survived_and_is_not_relied_on
 
 async def test_without_counters_nothing_is_disproved() -> None:
     ours, servers = socket.socketpair()  # not TCP, so that nothing is counted
-    transport, probe = await asyncio.get_running_loop().create_connection(Probe, sock=ours)
-    witness = Witness(transport, Patience(), lambda: 0.0)
-    transport.set_protocol(witness)
+    probe = Probe()
+    witness = Witness(probe, Patience(), lambda: 0.0)
+    await asyncio.get_running_loop().create_connection(lambda: witness, sock=ours)
     assert witness.begin()
     servers.close()
     async with asyncio.timeout(5):
