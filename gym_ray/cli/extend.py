@@ -46,7 +46,7 @@ def extend(
     """Add repeats to a run, with the settings that it was made with unless given anew; every earlier record stands."""
     from gym_ray.cli.job import run_job  # noqa: PLC0415 - `--help` shall not pay for what only a run needs
     from gym_ray.cli.output import results_stream  # noqa: PLC0415
-    from gym_ray.cli.settings import load_settings  # noqa: PLC0415
+    from gym_ray.cli.settings import kept_settings, load_settings  # noqa: PLC0415
 
     set_verbosity(verbose)
     flags = {
@@ -64,18 +64,9 @@ def extend(
         "extend": True,
     }
     with results_stream() as out:
-        settings = load_settings(config or _settings_of(output, has_input=bool(input_)), overrides, flags)
+        kept = kept_settings(output) if output is not None and not input_ else []
+        settings = load_settings(config or kept, overrides, flags)
         if settings.output_jsonl_fpath is None:
             raise typer.BadParameter("name the output path that the run was given", param_hint="--output")
         code = run_job(settings, display, out, json_output=json_output, is_example=False)
     raise typer.Exit(code)
-
-
-def _settings_of(output: str | None, *, has_input: bool) -> list[str]:
-    """The settings beside a run, for a command that names nothing but the run."""
-    from gym_ray.paths import RunPaths  # noqa: PLC0415
-
-    if output is None or has_input:
-        return []
-    kept = RunPaths.of_output(output).resolved_config
-    return [str(kept)] if kept.exists() else []

@@ -5,6 +5,7 @@ from typing import Any
 
 from gym_ray.config import RolloutCollectionConfig
 from gym_ray.config_files.loading import load_config
+from gym_ray.paths import RunPaths
 
 
 def load_settings(
@@ -21,3 +22,9 @@ def load_settings(
     settings = load_config(files or (), overrides or (), flags).config
     unset = {field: value for field, value in (defaults or {}).items() if getattr(settings, field) is None}
     return settings.model_copy(update=unset)
+
+
+def kept_settings(output: str) -> list[str]:
+    """The file of settings beside a run, for a command that names nothing but the run; none if there is none."""
+    kept = RunPaths.of_output(output).resolved_config
+    return [str(kept)] if kept.exists() else []

@@ -121,22 +121,27 @@ class Quality:
 
 
 _TEXTS = {
-    "no_model_activity": "results show no activity of a model",
-    "no_reward": "results have no reward",
-    "same_reward": "servers gave every result the same reward",
-    "same_reply": "tasks got the same reply in every repeat",
-    "duplicate_response_id": "results share a response id with another rollout",
-    "server_without_results": "servers failed all of their rollouts",
+    "no_model_activity": ("result shows no activity of a model", "results show no activity of a model"),
+    "no_reward": ("result has no reward", "results have no reward"),
+    "same_reward": ("server gave every result the same reward", "servers gave every result the same reward"),
+    "same_reply": ("task got the same reply in every repeat", "tasks got the same reply in every repeat"),
+    "duplicate_response_id": (
+        "result shares a response id with another rollout",
+        "results share a response id with another rollout",
+    ),
+    "server_without_results": ("server failed all of its rollouts", "servers failed all of their rollouts"),
 }
 
 
 def finding_lines(findings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The findings for a person; names are not made printable here."""
-    return [
-        f"look at this: {found['count']} {_TEXTS[check]} ({', '.join(map(str, found['examples'][:5]))}"
-        f"{', …' if found['count'] > 5 else ''})"
-        for check, found in findings.items()
-    ]
+    return [_finding_line(check, found["count"], found["examples"]) for check, found in findings.items()]
+
+
+def _finding_line(check: str, count: int, examples: list[Any]) -> str:
+    one, many = _TEXTS[check]
+    more = ", …" if count > 5 else ""
+    return f"look at this: {count} {one if count == 1 else many} ({', '.join(map(str, examples[:5]))}{more})"
 
 
 def _id(key: Key) -> str:

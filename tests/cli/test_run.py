@@ -105,9 +105,13 @@ def test_every_server_aggregates_its_own_and_the_same_numbers_come_out_again(
             if r["_ng_environment_server"] == entry["_ng_environment_server"]
         ]
         assert entry["key_metrics"]["mean/reward"] == pytest.approx(sum(rewards) / len(rewards))  # type: ignore[arg-type]
-    again = gym_ray("aggregate", "-o", out / "r.jsonl", *deployment)
-    assert again.code == 0, again.err
-    assert json.loads((out / "r_aggregate_metrics.json").read_text()) == first
+    for named in (("-o", out / "r.jsonl", *deployment), (out,), ("+aggregate_timeout_s=30", out / "r.jsonl")):
+        (out / "r_aggregate_metrics.json").unlink()
+        again = gym_ray("aggregate", *named)
+        assert again.code == 0, again.err
+        assert json.loads((out / "r_aggregate_metrics.json").read_text()) == first
+    for wrong in ((out, "-o", out / "r.jsonl"), (out, tmp_path)):
+        assert gym_ray("aggregate", *wrong).code == 2
 
 
 def test_faults_become_sidecar_rows_and_the_exit_code_says_resumable(tmp_path: Path) -> None:

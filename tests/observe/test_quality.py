@@ -56,6 +56,9 @@ def test_results_of_an_odd_shape_do_not_break_it() -> None:
 def test_findings_are_told_with_examples() -> None:
     findings = found(*(((number, 0), result(None, float(number))) for number in range(20)))
     (line,) = finding_lines(findings)
+    assert finding_lines({"no_reward": {"count": 1, "examples": ["3-0"]}}) == [
+        "look at this: 1 result has no reward (3-0)"
+    ]
     assert line == "look at this: 20 results show no activity of a model (0-0, 1-0, 2-0, 3-0, 4-0, …)"
     assert len(findings["no_model_activity"]["examples"]) == 10
 
