@@ -25,6 +25,7 @@ from gym_ray.recording.status import read_status
 from gym_ray.recording.verification import verify_run
 
 NODE = {"object_store_memory": 80 << 20}
+RAY = Path(sys.executable).with_name("ray")
 BEGUN = 40
 """Results after which something happens."""
 
@@ -45,7 +46,7 @@ async def happen(event: str, cluster: Any, nodes: list[Any], runner: RolloutRunn
         case "killed" | "removed":
             await asyncio.to_thread(cluster.remove_node, nodes[0], allow_graceful=event == "removed")
         case "drained":
-            command = ["ray", "drain-node", "--address", cluster.address, "--node-id", nodes[0].node_id]
+            command = [RAY, "drain-node", "--address", cluster.address, "--node-id", nodes[0].node_id]
             command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "test"]
             process = await asyncio.create_subprocess_exec(*command, "--deadline-remaining-seconds", "60")
             assert await process.wait() == 0
