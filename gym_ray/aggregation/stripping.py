@@ -25,18 +25,18 @@ def stripped(line: bytes) -> bytes:
     kept = [(key, bytes(value)) for key, value in fields.items() if key not in DROPPED]
     response = fields.get(keys.RESPONSE)
     if response is not None and _is_object(response):
-        inner = _fields(bytes(response))
+        inner = _fields(response)
         parts = [(key, bytes(inner[key])) for key in KEPT_OF_RESPONSE if key in inner]
         if parts := [(key, value) for key, value in parts if value != b"null"]:
             kept.append((keys.RESPONSE, _joined(parts)))
     return _joined(kept)
 
 
-def _fields(line: bytes) -> dict[str, msgspec.Raw] | dict[str, bytes]:
+def _fields(line: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | dict[str, bytes]:
     try:
         return _decode(line)
     except (msgspec.MsgspecError, RecursionError):  # escapes of lone surrogates are JSON that msgspec does not take
-        return members(line.strip())
+        return members(bytes(line).strip())
 
 
 def _is_object(value: bytes | msgspec.Raw) -> bool:

@@ -89,9 +89,9 @@ class Quality:
         if not tokens and output in _EMPTY:
             self._inactive.append(key)
             return
-        digest = hash(output)
-        first, count, is_same = self._replies.get(key[0], (digest, 0, True))
-        self._replies[key[0]] = first, count + 1, is_same and digest == first
+        first, count, is_same = self._replies.get(key[0], (0, 0, True))
+        digest = hash(output) if is_same else 0  # two that differ settle it, however many follow
+        self._replies[key[0]] = first if count else digest, count + 1, is_same and (not count or digest == first)
         if response is not None and isinstance(response.id, str):
             before = self._ids.setdefault(response.id, key)
             if before != key:

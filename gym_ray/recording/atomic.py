@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gym_ray.recording.refusals import refusals
+from gym_ray.recording.write_all import write_all
 
 _BLOCK_BYTES = 1 << 20
 """Chunks are often single records; a write for each would cost more than the records."""
@@ -27,7 +28,7 @@ def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
         try:
             for block in _blocks(chunks):
                 with refusals(path):
-                    _write(fd, block)
+                    write_all(fd, block)
             with refusals(path):
                 os.fsync(fd)
         finally:
@@ -58,20 +59,13 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _blocks(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _blocks(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
     held: list[bytes] = []
     size = 0
     for chunk in chunks:
         held.append(chunk)
         size += len(chunk)
         if size >= _BLOCK_BYTES:
-            yield b"".join(held)
-            held.clear()
-            size = 0
-    yield b"".join(held)
-
-
-def _write(fd: int, data: bytes) -> None:
-    written = 0
-    while written < len(data):
-        written += os.write(fd, memoryview(data)[written:])
+            yield held
+            held, size = [], 0
+    yield held

@@ -14,6 +14,7 @@ from gym_ray.paths import RunPaths, ShardPaths
 from gym_ray.recording.atomic import sync_directory
 from gym_ray.recording.refusals import refusals, refused
 from gym_ray.recording.repair import Repair, repair_tail
+from gym_ray.recording.write_all import write_all
 from gym_ray.recording.writer_lock import WriterLock
 
 if TYPE_CHECKING:
@@ -52,18 +53,15 @@ class AppendFile:
         for record in records:
             if not record or record[-1] != _LINE_END:
                 raise ValueError(f"{self._path}: a record must end with a line end, found {bytes(record[-20:])!r}")
-        data = memoryview(records[0] if len(records) == 1 else b"".join(records))
         with refusals(self._path):
             if self._torn_at is not None:
                 os.ftruncate(self._fd, self._torn_at)
                 self._torn_at = None
             start = os.fstat(self._fd).st_size
-        written = 0
         try:
-            while written < len(data):  # a second turn only after a signal, or when the disk is about to refuse
-                written += os.write(self._fd, data[written:])
+            write_all(self._fd, records)
         except OSError as error:
-            self._take_off(start + _whole(records, written))
+            self._take_off(start, records)
             raise refused(self._path, error) from error
 
     @property
@@ -93,12 +91,17 @@ class AppendFile:
             os.close(self._fd)
             self._fd = -1
 
-    def _take_off(self, end: int) -> None:
+    def _take_off(self, start: int, records: Sequence[Record]) -> None:
+        """Leave the whole ones of the records that were to be written from `start` on."""
+        self._torn_at = start
         try:
-            if os.fstat(self._fd).st_size != end:
-                os.ftruncate(self._fd, end)
+            size = os.fstat(self._fd).st_size
+            self._torn_at = start + _whole(records, size - start)
+            if size != self._torn_at:
+                os.ftruncate(self._fd, self._torn_at)
+            self._torn_at = None
         except OSError:
-            self._torn_at = end  # the next append tries again, and so does the repair of the next opening
+            pass  # the next append tries again, and so does the repair of the next opening
 
 
 class Journal:
