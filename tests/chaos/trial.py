@@ -25,7 +25,8 @@ from gym_ray.recording.verification import verify_run
 
 Key = tuple[int, int]
 MAX_INVOCATIONS = 40
-ENDS = {0, 1, 3, 4, 129, 130, 138, 143, -signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGUSR1}
+BY_SIGNAL = (signal.SIGINT, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+ENDS = {0, 1, 3, 4, 129, 130, 138, 143, *(-number for number in BY_SIGNAL)}
 """How an invocation may end while it is disturbed; 2 would say that the folder is another run's, or damaged."""
 HALF_DONE = ("is no record", "has no line end", "a server did not aggregate")
 """Of the problems that `verify` may name before the run is complete: cut tails, and servers that were gone."""
